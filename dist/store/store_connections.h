@@ -3,8 +3,23 @@
 #ifndef MNIST_DDP_DIST_STORE_STORE_CONNECTIONS_H
 #define MNIST_DDP_DIST_STORE_STORE_CONNECTIONS_H
 
+#include "base/status.h"
 #include "dist/store/store_session.h"
-#include "dist/store/store_waiters.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* One that waits, in the caller's memory. All zero: it waits for nothing. */
+typedef struct store_waiter {
+    struct store_waiter *next, **link; /* of its bucket; link is NULL if it is in none */
+    uint64_t hash;
+} store_waiter;
+
+/* All zero is empty. */
+typedef struct store_waiters {
+    store_waiter **buckets; /* a power of two of them, at least as many as waiters */
+    size_t n_buckets, count;
+} store_waiters;
 
 typedef struct store_connection {
     store_waiter waiter; /* first: a waiter is its connection */

@@ -1,8 +1,55 @@
-/* Puts works on the group's own stream. */
+/* A group and its works, for the files of this folder; puts works on the group's own stream. */
 #ifndef MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_ENQUEUE_H
 #define MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_ENQUEUE_H
 
-#include "dist/backends/nccl/nccl_group.h"
+#include "dist/backends/nccl/nccl_comm.h"
+#include "dist/backends/nccl/nccl_kernels.h"
+#include "dist/backends/nccl/nccl_staging.h"
+#include "dist/backends/nccl/nccl_watch.h"
+#include "dist/collective/collective.h"
+#include "kernels/device.h"
+
+#include <cuda_runtime.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The watchdog knows better why something is late. */
+enum { NCCL_WATCHDOG_GRACE_MS = 1500 };
+
+typedef struct nccl_work {
+    struct nccl_work *next; /* spare or under way */
+    collective what;        /* as NCCL does it: host memory is replaced by w->room */
+    cudaStream_t stream;    /* what waits for it; NULL: the host */
+    cudaEvent_t begun;      /* host memory: the device's earlier work is done */
+    cudaEvent_t done;
+    nccl_room room;        /* host memory: where it passes through */
+    unsigned char *result; /* in there */
+    int64_t timeout_ms;    /* of a wait on the host */
+    void *out;             /* where it goes; NULL: nowhere */
+    size_t out_bytes;
+} nccl_work;
+
+typedef struct nccl_group {
+    device *dev;
+    int gpu, rank, world_size;
+    int64_t timeout_ms;
+    nccl_comm comm;
+    first_cause *cause;
+    nccl_watch *watch;
+    cudaStream_t stream;
+    nccl_progress *progress; /* on the host */
+    nccl_counters counters;
+
+    pthread_mutex_t lock;    /* of all below: launches may come from another thread than waits */
+    cudaEvent_t ready;       /* recorded and waited for in one go */
+    nccl_staging staging;    /* for host memory */
+    nccl_staging aside;      /* for inputs that must not stay where they are */
+    nccl_work *first, *last; /* under way */
+    nccl_work *spare;
+    bool batching;    /* what is launched is kept for the end of the batch */
+    nccl_work *batch; /* its first; the others follow. NULL: none yet */
+} nccl_group;
 
 /* Enqueues all works from `first` on as one: a single one, or a batch of sends and receives, none
  * of which waits for another. Records the events of each. The group's lock is held. */
