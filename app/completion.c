@@ -1,10 +1,8 @@
 /* mnist_ddp completion: a script that completes command lines in bash, zsh or fish, from the tables
  * of commands and settings. */
-#include "app/commands.h"
+#include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/options/option_text.h"
-#include "app/store/store_command.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* mnist_ddp env: what a bug report needs to say, in one block. */
-#include "app/commands.h"
+#include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "app/common/local_network.h"

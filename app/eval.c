@@ -1,4 +1,4 @@
-#include "app/commands.h"
+#include "app/common/commands.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"

@@ -1,7 +1,7 @@
 /* The program: reads what is asked for and hands it to the command, or to the launcher if that
  * command runs as several ranks. */
 #include "app/bench/bench.h"
-#include "app/commands.h"
+#include "app/common/commands.h"
 #include "app/common/debug_level.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
@@ -9,7 +9,6 @@
 #include "app/common/standard_streams.h"
 #include "app/common/terminal.h"
 #include "app/common/version.h"
-#include "app/data/data_command.h"
 #include "app/demo/demo_command.h"
 #include "app/doctor/doctor.h"
 #include "app/launch/agent.h"
@@ -18,9 +17,6 @@
 #include "app/launch/rdzv_config.h"
 #include "app/launch/worker.h"
 #include "app/options/options.h"
-#include "app/predict/predict_command.h"
-#include "app/serve/serve_command.h"
-#include "app/store/store_command.h"
 #include "app/train/eval_settings.h"
 #include "app/train/failure.h"
 #include "app/train/rank_context.h"

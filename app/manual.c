@@ -1,5 +1,5 @@
 /* mnist_ddp manual: the man page, from the tables of commands and settings. */
-#include "app/commands.h"
+#include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/common/version.h"
 #include "app/options/option_text.h"

@@ -1,4 +1,4 @@
-#include "app/commands.h"
+#include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/common/run_files.h"
 #include "app/common/runs_folder.h"

@@ -1,5 +1,5 @@
 /* mnist_ddp run: any program as several ranks, as torchrun does it. */
-#include "app/commands.h"
+#include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/launch/agent.h"
 #include "app/launch/worker.h"

@@ -1,5 +1,5 @@
 #include "data/sampler.h"
-#include "app/commands.h"
+#include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "base/memory.h"

@@ -1,5 +1,4 @@
-#include "app/data/data_command.h"
-
+#include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "app/common/picture.h"

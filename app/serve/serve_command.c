@@ -1,19 +1,254 @@
-#include "app/serve/serve_command.h"
-
+#include "app/common/commands.h"
 #include "app/common/exit_codes.h"
+#include "app/common/http_server_ops.h"
+#include "app/common/json_value.h"
 #include "app/common/local_network.h"
+#include "app/common/page_files.h"
 #include "app/common/standard_streams.h"
-#include "app/serve/site.h"
+#include "app/predict/trained_model.h"
+#include "app/serve/run_watch.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/module.h"
+#include "data/dataset.h"
+#include "data/raster/mnist_image.h"
+#include "data/raster/netpbm.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
+#include "model/prediction.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
+
+/* What the server answers: a page to draw on, what the model takes a drawing for, what the run has
+ * come to.
+ *
+ *     GET  /, /page.css, /page.js
+ *     GET  /watch/GENERATION/BYTE   {"model": null or {"name", "kind", "dataset", "classes",
+ *                                    "loads"}, "run": null or as run_watch_lines has it,
+ *                                    "examples": count}
+ *     GET  /examples/INDEX          {"examples": [{"index", "label", "picture"}, ...]}
+ *     POST /predict                 a drawing as a PGM file (data/raster/netpbm.h) gives
+ *                                   {"picture", "label", "probabilities"}, or {"error": "..."},
+ *                                   with the picture if there is only no model
+ *
+ * A "picture" is 28x28 pixels of two hex digits. No name in a request becomes that of a file. */
+enum { SITE_BODY_BYTES = 1 << 20, SITE_HOSTS = 4 };
+
+typedef struct site {
+    trained_model model;
+    int loads; /* of the model; 0: there is none yet */
+    run_watch watch;
+    dataset examples;                 /* count 0: there are none */
+    const dataset_facts *examples_of; /* NULL: no model has been loaded */
+    bool model_waits; /* it cannot be loaded now, but perhaps later: that was told */
+    bool checks_host; /* only this machine is to reach it: any other name for it is refused */
+    char hosts[SITE_HOSTS][SOCKET_ADDRESS_BYTES]; /* the names that it has, with the port */
+    char *text;                                   /* of the last answer */
+} site;
+
+enum { EXAMPLES = 12 };
+
+static const char HTTP_PORT[] = ":80";
+
+static const char JSON_TYPE[] = "application/json", TEXT_TYPE[] = "text/plain; charset=utf-8";
+
+/* Of every answer; for http_server_options. */
+static const char *const site_headers[] = {
+    "Content-Security-Policy",
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options",
+    "nosniff",
+    "Referrer-Policy",
+    "no-referrer",
+    "Cross-Origin-Resource-Policy",
+    "same-origin",
+    "Cache-Control",
+    "no-store",
+    NULL,
+};
+
+static void answer_text(int code, const char *text, http_answer *out)
+{
+    *out = (http_answer){code, TEXT_TYPE, text, strlen(text)};
+}
+
+/* Takes the value. */
+static void answer_json(site *s, int code, json_t *value, http_answer *out)
+{
+    free(s->text);
+    s->text = NULL;
+    status st = json_text_print(value, JSON_COMPACT | JSON_REAL_PRECISION(10), &s->text);
+    json_decref(value);
+    if (st == STATUS_OK)
+        *out = (http_answer){code, JSON_TYPE, s->text, strlen(s->text)};
+    else
+        answer_text(500, "out of memory\n", out);
+}
+
+static json_t *make_model(const site *s)
+{
+    if (s->loads == 0)
+        return json_null();
+    json_t *object = json_object(), *classes = json_array();
+    const network *net = classifier_network(s->model.classifier);
+    for (int i = 0; i < NETWORK_CLASSES; i++)
+        json_array_append_new(classes, json_string(s->model.dataset->classes[i]));
+    json_object_set_new(object, "name", json_value_text(s->model.path));
+    json_object_set_new(object, "kind", json_string(model_kind_name(network_kind(net))));
+    json_object_set_new(object, "dataset", json_string(s->model.dataset->title));
+    json_object_set_new(object, "classes", classes);
+    json_object_set_new(object, "loads", json_integer(s->loads));
+    return object;
+}
+
+/* A number up to the end of `text`; false if there is another thing. */
+static bool read_number(const char *text, long long *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return isdigit((unsigned char)*text) && *end == '\0' && errno == 0;
+}
+
+/* `rest`: "GENERATION/BYTE". */
+static void answer_watch(site *s, const char *rest, http_answer *out)
+{
+    char generation[RUN_WATCH_GENERATION_BYTES];
+    const char *slash = strchr(rest, '/');
+    long long from = 0;
+    if (slash == NULL || slash - rest >= RUN_WATCH_GENERATION_BYTES ||
+        !read_number(slash + 1, &from)) {
+        answer_text(404, "not found\n", out);
+        return;
+    }
+    snprintf(generation, sizeof generation, "%.*s", (int)(slash - rest), rest);
+    json_t *object = json_object(), *run = run_watch_lines(&s->watch, generation, from);
+    json_object_set_new(object, "model", make_model(s));
+    json_object_set_new(object, "run", run != NULL ? run : json_null());
+    json_object_set_new(object, "examples", json_integer(s->examples.count));
+    answer_json(s, 200, object, out);
+}
+
+static void answer_examples(site *s, const char *rest, http_answer *out)
+{
+    long long first = 0;
+    if (!read_number(rest, &first)) {
+        answer_text(404, "not found\n", out);
+        return;
+    }
+    json_t *object = json_object(), *list = json_array();
+    for (int i = 0; i < EXAMPLES && s->examples.count > 0; i++) {
+        size_t index = ((size_t)first + (size_t)i) % s->examples.count;
+        json_t *example = json_object();
+        json_object_set_new(example, "index", json_integer((json_int_t)index));
+        json_object_set_new(example, "label", json_integer(s->examples.labels[index]));
+        json_object_set_new(
+            example, "picture",
+            json_value_hex(s->examples.images + index * DATASET_PIXELS, DATASET_PIXELS));
+        json_array_append_new(list, example);
+    }
+    json_object_set_new(object, "examples", list);
+    answer_json(s, 200, object, out);
+}
+
+static status predict(site *s, const http_request *request, json_t *object)
+{
+    uint8_t pixels[MNIST_IMAGE_PIXELS];
+    float logits[NETWORK_CLASSES];
+    raster picture = {0};
+    if (!netpbm_magic(request->body, request->body_bytes))
+        return FAIL(STATUS_INVALID, "the drawing: not a PGM file");
+    TRY(netpbm_decode("the drawing", request->body, request->body_bytes, &picture));
+    status st = mnist_image_make("the drawing", &picture, pixels);
+    raster_free(&picture);
+    TRY(st);
+    json_object_set_new(object, "picture", json_value_hex(pixels, MNIST_IMAGE_PIXELS));
+    if (s->loads == 0)
+        return FAIL(STATUS_INVALID, "there is no model yet: the run has not saved one");
+    TRY(classifier_run(s->model.classifier, pixels, 1, logits));
+    const prediction found = prediction_of(logits);
+    json_t *probabilities = json_array();
+    for (int i = 0; i < NETWORK_CLASSES; i++)
+        json_array_append_new(probabilities, json_value_rounded(found.probabilities[i], 6));
+    json_object_set_new(object, "label", json_integer(found.label));
+    json_object_set_new(object, "probabilities", probabilities);
+    return STATUS_OK;
+}
+
+static void answer_predict(site *s, const http_request *request, http_answer *out)
+{
+    json_t *object = json_object();
+    status st = predict(s, request, object);
+    if (st != STATUS_OK)
+        json_object_set_new(object, "error", json_value_text(status_text()));
+    answer_json(s, st == STATUS_OK || st == STATUS_INVALID ? 200 : 500, object, out);
+}
+
+/* A page of another site may have a name of its own that leads to this machine: its scripts could
+ * then read what is answered (DNS rebinding). The browser tells the name in Host, without a port if
+ * that is HTTP's own. */
+static bool host_is_ours(const site *s, const char *host)
+{
+    char full[SOCKET_ADDRESS_BYTES];
+    if (!s->checks_host || host == NULL)
+        return !s->checks_host;
+    const char *colon = strrchr(host, ':');
+    const bool has_port = colon != NULL && strchr(colon, ']') == NULL;
+    if (snprintf(full, sizeof full, "%s%s", host, has_port ? "" : HTTP_PORT) >= (int)sizeof full)
+        return false;
+    for (int i = 0; i < SITE_HOSTS; i++)
+        if (strcasecmp(full, s->hosts[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The part of `path` after `beginning`, or NULL. */
+static const char *after(const char *path, const char *beginning)
+{
+    size_t length = strlen(beginning);
+    return strncmp(path, beginning, length) == 0 ? path + length : NULL;
+}
+
+static void answer_get(site *s, const char *path, http_answer *out)
+{
+    const char *rest;
+    if (strcmp(path, "/") == 0)
+        *out = (http_answer){200, "text/html; charset=utf-8", page_html, page_html_bytes};
+    else if (strcmp(path, "/page.css") == 0)
+        *out = (http_answer){200, "text/css; charset=utf-8", page_css, page_css_bytes};
+    else if (strcmp(path, "/page.js") == 0)
+        *out = (http_answer){200, "text/javascript; charset=utf-8", page_js, page_js_bytes};
+    else if ((rest = after(path, "/watch/")) != NULL)
+        answer_watch(s, rest, out);
+    else if ((rest = after(path, "/examples/")) != NULL)
+        answer_examples(s, rest, out);
+    else
+        answer_text(404, "not found\n", out);
+}
+
+/* For http_server_options, with the site as `ctx`. */
+static void site_answer(void *self, const http_request *request, http_answer *out)
+{
+    site *s = self;
+    bool get = strcmp(request->method, "GET") == 0, post = strcmp(request->method, "POST") == 0;
+    bool predicts = strcmp(request->path, "/predict") == 0;
+    if (!host_is_ours(s, request->host))
+        answer_text(403, "This server has another name: open the address that it has printed.\n",
+                    out);
+    else if (post && predicts)
+        answer_predict(s, request, out);
+    else if (get && !predicts)
+        answer_get(s, request->path, out);
+    else
+        answer_text(405, "not allowed\n", out);
+}
 
 enum { CONNECTIONS = 64, REQUEST_MS = 5000, LOOK_MS = 500 };
 

@@ -1,0 +1,50 @@
+/* The subcommands. Each returns the exit code and has said why on stderr if it is not 0. */
+#ifndef MNIST_DDP_APP_COMMON_COMMANDS_H
+#define MNIST_DDP_APP_COMMON_COMMANDS_H
+
+#include "app/options/options.h"
+
+#include <stdint.h>
+
+/* Accuracy of a checkpoint on the test set. */
+int eval_command(const options *opts);
+
+/* The page of a run's curves, or of several runs'; prints its path. */
+int report_command(const options *opts);
+
+/* A rank's indices of one epoch. */
+int sampler_command(const options *opts);
+
+/* Starts any program as several ranks, or prints what would be started. `started_ns`: when this
+ * process began. */
+int run_command(const options *opts, int64_t started_ns);
+
+/* Prints a script that completes command lines in a shell, "bash", "zsh" or "fish". */
+int completion_print(const char *shell);
+
+/* The same for opts->shell; and the man page as roff. */
+int completion_command(const options *opts);
+int manual_command(const options *opts);
+
+/* What opts->action says of the data sets that are here. */
+int data_command(const options *opts);
+
+/* Prints an answer for each image that opts->files names. The exit code: of the last file that
+ * could not be read, if there was one. */
+int predict_command(const options *opts);
+
+/* Prints the address of a page to draw digits on and to watch a run, and serves it until a signal
+ * ends the process. */
+int serve_command(const options *opts);
+
+/* A job's key-value store, as PyTorch's TCPStore: does what opts->action says, serves one until a
+ * signal comes, or asks one. */
+int store_command(const options *opts);
+
+/* The actions' names, with spaces between them: "serve set get ...". */
+const char *store_command_actions(void);
+
+/* What a bug report needs. */
+int env_command(const options *opts);
+
+#endif
