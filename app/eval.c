@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/paragraph.h"
 #include "base/printable.h"
 #include "model/classifier.h"
 
@@ -59,13 +60,14 @@ static status classify(evaluated *e)
 static void print_text(const evaluated *e)
 {
     const tally *t = &e->tally;
-    char name[FILE_PATH_BYTES], folder[FILE_PATH_BYTES];
+    char name[FILE_PATH_BYTES], folder[FILE_PATH_BYTES], text[3 * FILE_PATH_BYTES];
     printable_copy(PRINTABLE_LINE, e->opts->checkpoint, name, sizeof name);
     printable_copy(PRINTABLE_LINE, e->location.folder, folder, sizeof folder);
-    printf("%s: %s, accuracy %.2f%% (%lld/%lld), loss %.4f on %s%s\n", name,
-           model_kind_name(network_kind(classifier_network(e->model))), 100 * tally_accuracy(t),
-           (long long)t->correct, (long long)t->images, tally_loss(t), folder,
-           e->location.embedded ? " (generated digits, NOT MNIST)" : "");
+    snprintf(text, sizeof text, "%s: %s, accuracy %.2f%% (%lld/%lld), loss %.4f on %s%s", name,
+             model_kind_name(network_kind(classifier_network(e->model))), 100 * tally_accuracy(t),
+             (long long)t->correct, (long long)t->images, tally_loss(t), folder,
+             e->location.embedded ? " (generated digits, NOT MNIST)" : "");
+    paragraph_print_line(stdout, 0, 0, text);
     if (!e->opts->quiet)
         tally_print(t, dataset_kind_facts(e->location.kind)->classes, stdout);
 }

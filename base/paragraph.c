@@ -1,7 +1,15 @@
 #include "base/paragraph.h"
 
+#include "base/number.h"
+
+#include <limits.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { FEWEST_COLUMNS = 20, COLUMNS = 80, MOST_COLUMNS = 10000 };
 
 static int width_of(const char *text, size_t size_bytes)
 {
@@ -16,7 +24,26 @@ int paragraph_width(const char *text)
     return width_of(text, strlen(text));
 }
 
-void paragraph_print(FILE *out, int column, int indent, const char *text)
+int paragraph_terminal_columns(int fd)
+{
+    struct winsize size = {0};
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    const char *text = getenv("COLUMNS");
+    int columns = COLUMNS;
+    if (text != NULL)
+        (void)number_parse(text, 1, MOST_COLUMNS, &columns);
+    return columns;
+}
+
+int paragraph_columns(FILE *out)
+{
+    int columns = paragraph_terminal_columns(fileno(out));
+    columns = columns < COLUMNS ? columns : COLUMNS;
+    return columns > FEWEST_COLUMNS ? columns : FEWEST_COLUMNS;
+}
+
+static void print(FILE *out, int columns, int column, int indent, const char *text)
 {
     bool begins = true;
     while (*text != '\0') {
@@ -24,7 +51,7 @@ void paragraph_print(FILE *out, int column, int indent, const char *text)
         while (text[length] == ' ' && text[length + 1] == '%') /* "5 %" is one word */
             length += 1 + strcspn(text + length + 1, " ");
         int width = width_of(text, length);
-        if (!begins && column + 1 + width > PARAGRAPH_COLUMNS) {
+        if (!begins && column + 1 + width > columns) {
             fprintf(out, "\n%*s", indent, "");
             column = indent;
         } else if (!begins) {
@@ -38,4 +65,14 @@ void paragraph_print(FILE *out, int column, int indent, const char *text)
         text += strspn(text, " ");
     }
     fputc('\n', out);
+}
+
+void paragraph_print(FILE *out, int column, int indent, const char *text)
+{
+    print(out, paragraph_columns(out), column, indent, text);
+}
+
+void paragraph_print_line(FILE *out, int column, int indent, const char *text)
+{
+    print(out, isatty(fileno(out)) == 1 ? paragraph_columns(out) : INT_MAX, column, indent, text);
 }

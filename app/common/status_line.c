@@ -2,6 +2,7 @@
 
 #include "app/common/terminal.h"
 #include "base/clock.h"
+#include "base/paragraph.h"
 #include "base/thread.h"
 
 #include <stdarg.h>
@@ -106,7 +107,7 @@ static void draw(const status_line *line)
 {
     char text[MOST_COLUMNS + 1], whole[MOST_COLUMNS + sizeof TERMINAL_ERASE];
     status_parts parts = {.n = 0};
-    int columns = terminal_columns(line->fd) - 1; /* the last one may make a new row */
+    int columns = paragraph_terminal_columns(line->fd) - 1; /* the last one may make a new row */
     line->tell(line->ctx, &parts);
     status_parts_fit(&parts, columns < MOST_COLUMNS ? columns : MOST_COLUMNS, text);
     int length = snprintf(whole, sizeof whole, "\r%s\033[K", text);

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/log.h"
-#include "base/number.h"
+#include "base/paragraph.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,11 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COLUMNS = 80, MOST_COLUMNS = 10000, LINE_BYTES = 8192, HURRY_MS = 500 };
+enum { LINE_BYTES = 8192, HURRY_MS = 500 };
 
 static _Thread_local bool hurries; /* terminal_hurry_log */
 
@@ -38,19 +37,8 @@ terminal_facts terminal_of(int fd)
     bool erases = isatty(fd) == 1 && kind != NULL && strcmp(kind, "dumb") != 0 && !is_launchers();
     bool forced = force != NULL && strcmp(force, "0") != 0;
     bool colours = environment_text("NO_COLOR") == NULL && (forced || erases);
-    return (terminal_facts){.erases = erases, .colours = colours};
-}
-
-int terminal_columns(int fd)
-{
-    struct winsize size = {0};
-    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col;
-    const char *text = getenv("COLUMNS");
-    int columns = COLUMNS;
-    if (text != NULL)
-        (void)number_parse(text, 1, MOST_COLUMNS, &columns);
-    return columns;
+    return (terminal_facts){erases, colours,
+                            .columns = erases ? paragraph_terminal_columns(fd) : 0};
 }
 
 bool terminal_may_follow(int fd)
@@ -86,6 +74,38 @@ static char *put_text(char *out, const char *text)
     return put(out, text, strlen(text));
 }
 
+/* "on node 1: mnist_ddp --nnodes=2 ...": the terminal breaks it, and copies it as one line. */
+static bool has_command(const char *line, size_t size_bytes)
+{
+    static const char name[] = "mnist_ddp ", flag[] = " --";
+    const char *at = memmem(line, size_bytes, name, sizeof name - 1);
+    return at != NULL &&
+           memmem(at, (size_t)(line + size_bytes - at), flag, sizeof flag - 1) != NULL;
+}
+
+/* Puts a new line in the place of spaces. Escapes, and what goes on a letter in UTF-8, have no
+ * width. */
+static void break_line(char *at, const char *end, int columns)
+{
+    char *space = NULL;
+    int column = 0, after = 0; /* after: the column after the space */
+    for (; at < end; at++) {
+        while (at < end && *at == '\033')
+            at += strcspn(at, "mK") + 1;
+        if (at >= end || ((unsigned char)*at & 0xc0) == 0x80)
+            continue;
+        column = *at == '\r' || *at == '\n' ? 0 : column + 1;
+        if (*at == ' ' && column > 1 && at[-1] != ' ') {
+            space = at;
+            after = column;
+        } else if (column > columns && *at != ' ' && space != NULL) {
+            *space = '\n';
+            space = NULL;
+            column -= after;
+        }
+    }
+}
+
 size_t terminal_format(terminal_facts t, const char *line, size_t size_bytes, char *out)
 {
     char *to = t.erases ? put_text(out, TERMINAL_ERASE) : out;
@@ -99,7 +119,10 @@ size_t terminal_format(terminal_facts t, const char *line, size_t size_bytes, ch
         size_bytes -= (size_t)(word + length - line);
         line = word + length;
     }
-    return (size_t)(put(to, line, size_bytes) - out);
+    to = put(to, line, size_bytes);
+    if (t.columns > 0 && !has_command(out, (size_t)(to - out)))
+        break_line(out, to, t.columns);
+    return (size_t)(to - out);
 }
 
 int terminal_open_again(int fd)

@@ -23,12 +23,10 @@ typedef struct terminal_facts {
     bool erases;  /* a terminal that TERMINAL_ERASE works on: $TERM is neither unset nor "dumb",
                      and it is not the one that a launcher such as mpirun makes for its ranks */
     bool colours; /* by $NO_COLOR, else $CLICOLOR_FORCE, else those that erase */
+    int columns;  /* of one that erases: lines are broken there, between words; 0: nowhere */
 } terminal_facts;
 
 terminal_facts terminal_of(int fd);
-
-/* The columns of the terminal as they are now, else $COLUMNS, else 80. */
-int terminal_columns(int fd);
 
 /* Whether what is written to `fd` may be shown on a terminal by the process that reads it: a pipe
  * or socket. */
@@ -38,8 +36,9 @@ bool terminal_may_follow(int fd);
 enum { TERMINAL_FORMAT_BYTES = 32 };
 
 /* A line of a log, or its beginning, as the terminal is to get it: with TERMINAL_ERASE, and with a
- * coloured "error:" or "warning:", which may stand after a prefix in brackets. Returns the bytes
- * written to `out`, at most TERMINAL_FORMAT_BYTES more than `size_bytes`. */
+ * coloured "error:" or "warning:", which may stand after a prefix in brackets; and broken between
+ * words, unless it has a command to be copied. Returns the bytes written to `out`, at most
+ * TERMINAL_FORMAT_BYTES more than `size_bytes`. */
 size_t terminal_format(terminal_facts t, const char *line, size_t size_bytes, char *out);
 
 /* A pipe or terminal is opened once more, so that a write to it does not wait: poll() tells of room

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/paragraph.h"
 #include "data/dataset.h"
 #include "data/dataset_kind.h"
 
@@ -160,7 +161,7 @@ static int show(const options *opts, dataset_kind kind)
     warn_embedded(&location);
     s.style = picture_style_of(STDOUT_FILENO);
     if (s.columns < 0)
-        s.columns = (terminal_columns(STDOUT_FILENO) + GAP) / (IDX_SIDE + GAP);
+        s.columns = (paragraph_terminal_columns(STDOUT_FILENO) + GAP) / (IDX_SIDE + GAP);
     s.columns = s.columns > 0 ? s.columns : 1;
     s.indices = malloc(sizeof *s.indices * (size_t)s.columns);
     s.list = opts->json ? json_array() : NULL;

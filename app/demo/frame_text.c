@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { COLUMNS_MAX = 24 };
+enum { COLUMNS_MAX = 24, INDENT = 2, DEEPER = 6 };
 
 void frame_text_cell(const json_t *cell, char out[FRAME_TEXT_CELL_BYTES])
 {
@@ -17,15 +17,6 @@ void frame_text_cell(const json_t *cell, char out[FRAME_TEXT_CELL_BYTES])
         snprintf(out, FRAME_TEXT_CELL_BYTES, "%.7g", json_real_value(cell));
     else
         out[0] = '\0';
-}
-
-/* Numbers stand to the right, texts to the left. */
-static void print_cell(const char *text, int width, bool is_number, bool last, FILE *out)
-{
-    int room = width - paragraph_width(text);
-    fprintf(out, "%*s%s", is_number ? room : 0, "", text);
-    if (!last)
-        fprintf(out, "%*s  ", is_number ? 0 : room, "");
 }
 
 static void widen(const json_t *cells, int widths[COLUMNS_MAX])
@@ -41,19 +32,36 @@ static void widen(const json_t *cells, int widths[COLUMNS_MAX])
     }
 }
 
+/* Numbers stand to the right, texts to the left. A row is broken between cells. */
 static void print_row(const json_t *cells, const json_t *like, const int widths[COLUMNS_MAX],
                       FILE *out)
 {
-    size_t i, n = json_array_size(cells);
+    size_t i;
     json_t *cell;
     char text[FRAME_TEXT_CELL_BYTES];
-    fputs("  ", out);
+    int columns = paragraph_columns(out), column = 0, gap = INDENT; /* gap: before the next cell */
     json_array_foreach(cells, i, cell)
     {
         if (i == COLUMNS_MAX)
             break;
         frame_text_cell(cell, text);
-        print_cell(text, widths[i], json_is_number(json_array_get(like, i)), i + 1 == n, out);
+        int room = widths[i] - paragraph_width(text);
+        bool is_number = json_is_number(json_array_get(like, i));
+        if (i > 0 && column + gap + widths[i] > columns) {
+            fputc('\n', out);
+            column = 0;
+            gap = DEEPER;
+        }
+        if (i + 1 == json_array_size(cells) && gap + widths[i] > columns) {
+            gap += (int)strspn(text, " ");
+            paragraph_print(out, fprintf(out, "%*s", gap, ""), gap + INDENT,
+                            text + strspn(text, " "));
+            return;
+        }
+        fprintf(out, "%*s%s", gap + (is_number ? room : 0), "", text);
+        column += gap + widths[i];
+        gap = INDENT + (is_number ? 0 : room);
+        column -= is_number ? 0 : room;
     }
     fputc('\n', out);
 }
@@ -83,8 +91,8 @@ static void print_arrows(const json_t *arrows, const char *member, FILE *out)
     {
         int from = (int)json_integer_value(json_object_get(arrow, "from"));
         int to = (int)json_integer_value(json_object_get(arrow, "to"));
-        fprintf(out, "  %s %d -> %s %d   %s\n", member, from, member, to,
-                json_string_value(json_object_get(arrow, "label")));
+        int column = fprintf(out, "  %s %d -> %s %d   ", member, from, member, to);
+        paragraph_print(out, column, DEEPER, json_string_value(json_object_get(arrow, "label")));
     }
 }
 
@@ -93,8 +101,9 @@ void frame_text_print(const json_t *frame, FILE *out)
     size_t i;
     json_t *paragraph;
     const char *title = json_string_value(json_object_get(frame, "title"));
-    fprintf(out, "\n%s\n", title);
-    for (int n = paragraph_width(title); n > 0; n--)
+    fputc('\n', out);
+    paragraph_print(out, 0, 0, title);
+    for (int n = 0; n < paragraph_width(title) && n < paragraph_columns(out); n++)
         fputc('-', out);
     fputc('\n', out);
     json_array_foreach(json_object_get(frame, "text"), i, paragraph)

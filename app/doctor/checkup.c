@@ -1,6 +1,7 @@
 #include "app/doctor/checkup.h"
 
 #include "app/common/json_value.h"
+#include "base/paragraph.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@ static void add(checkup *c, checkup_level level, const char *name, const char *f
     if (c->silent)
         return;
     if (!c->opts->json) {
-        printf("%-8s %-10s %s\n", LEVEL_NAMES[level], name, text);
+        int column = printf("%-8s %-10s ", LEVEL_NAMES[level], name);
+        paragraph_print_line(stdout, column, column, text);
         return;
     }
     json_t *entry = json_object();

@@ -4,18 +4,19 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_COLUMN = 28, LINE_BYTES = 1024 };
+enum { TEXT_COLUMN = 28, NARROW_TEXT_COLUMN = 6, LINE_BYTES = 1024 };
 
 /* "  HEAD", and `text` beside it, or below it if it is too long. */
 static void print_entry(const char *head, const char *text)
 {
     int column = printf("  %s", head);
-    if (column + 2 > TEXT_COLUMN) {
+    int begin = paragraph_columns(stdout) < 2 * TEXT_COLUMN ? NARROW_TEXT_COLUMN : TEXT_COLUMN;
+    if (column + 2 > begin) {
         putchar('\n');
         column = 0;
     }
-    printf("%*s", TEXT_COLUMN - column, "");
-    paragraph_print(stdout, TEXT_COLUMN, TEXT_COLUMN, text);
+    printf("%*s", begin - column, "");
+    paragraph_print(stdout, begin, begin, text);
 }
 
 /* "--model mlp|cnn" */
@@ -55,9 +56,12 @@ static void print_flags(const command_row *of, unsigned flags)
         if (names)
             print_entry("and", named);
     }
-    puts("\nEvery flag may be spelled with dashes or underscores, and cut short while it is\n"
-         "unique. A setting is taken from the command line, else from MNIST_DDP_<NAME>\n"
-         "(MNIST_DDP_BATCH_SIZE), else from --config FILE, else its [default].");
+    putchar('\n');
+    paragraph_print(stdout, 0, 0,
+                    "Every flag may be spelled with dashes or underscores, and cut short while it "
+                    "is unique. A setting is taken from the command line, else from "
+                    "MNIST_DDP_<NAME> (MNIST_DDP_BATCH_SIZE), else from --config FILE, else its "
+                    "[default].");
 }
 
 static void print_names(const command_row *rows, int n)

@@ -5,6 +5,7 @@
 #include "app/predict/trained_model.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/paragraph.h"
 #include "base/printable.h"
 #include "data/idx_file.h"
 #include "data/raster/mnist_image.h"
@@ -151,7 +152,13 @@ static status image_file_read(const char *word, image_file *out)
     return st;
 }
 
-enum { BAR_COLUMNS = 24, EIGHTHS = 8, NAME_BYTES = FILE_PATH_BYTES + 16, ABOVE_BARS = 2 };
+enum {
+    BAR_COLUMNS = 24,
+    BAR_BESIDE = 11,
+    EIGHTHS = 8,
+    NAME_BYTES = FILE_PATH_BYTES + 16,
+    ABOVE_BARS = 2
+};
 enum { SURE_PERCENT = 60 }; /* below, an answer is doubted */
 
 /* One of --json, --quiet and text. */
@@ -184,38 +191,43 @@ static json_t *make_json(const char *name, const dataset_facts *dataset, const p
 }
 
 /* Eighths of a column if the characters are there. */
-static void print_bar(picture_style style, double share)
+static void print_bar(picture_style style, int columns, double share)
 {
     static const char *const parts[EIGHTHS] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-    int eighths = isfinite(share) ? (int)lround(share * BAR_COLUMNS * EIGHTHS) : 0;
+    int eighths = isfinite(share) ? (int)lround(share * columns * EIGHTHS) : 0;
     bool letters = style == PICTURE_ASCII;
     int whole = letters ? (eighths + EIGHTHS / 2) / EIGHTHS : eighths / EIGHTHS;
     bool part = !letters && eighths % EIGHTHS > 0;
     for (int i = 0; i < whole; i++)
         fputs(letters ? "#" : "█", stdout);
-    printf("%s%*s", part ? parts[eighths % EIGHTHS] : "", BAR_COLUMNS - whole - part, "");
+    printf("%s%*s", part ? parts[eighths % EIGHTHS] : "", columns - whole - part, "");
 }
 
-/* The picture, and beside it a bar for each class. */
+/* The picture, and beside it a bar for each class; on a narrow terminal below it. */
 static void print_picture(predictor *p, const char *name, const uint8_t *pixels,
                           const prediction *found)
 {
     char line[MNIST_IMAGE_SIDE * PICTURE_CELL_BYTES + PICTURE_END_BYTES], shown[NAME_BYTES];
     const char *const *classes = p->model.dataset->classes;
     const picture seen = {pixels, MNIST_IMAGE_SIDE, MNIST_IMAGE_SIDE};
-    size_t widest = 0;
+    char head[NAME_BYTES + 64];
+    int widest = 0, lines = picture_lines(&seen), columns = paragraph_columns(stdout);
     for (int i = 0; i < NETWORK_CLASSES; i++)
-        widest = strlen(classes[i]) > widest ? strlen(classes[i]) : widest;
+        widest = (int)strlen(classes[i]) > widest ? (int)strlen(classes[i]) : widest;
+    int left = columns - widest - BAR_BESIDE, bar = left < BAR_COLUMNS ? left : BAR_COLUMNS;
+    bool below = left - MNIST_IMAGE_SIDE < BAR_COLUMNS;
     printable_copy(PRINTABLE_LINE, name, shown, sizeof shown);
-    printf("%s%s: %s (%.1f %%)\n", p->printed ? "\n" : "", shown, classes[found->label],
-           100 * found->probabilities[found->label]);
-    for (int i = 0; i < picture_lines(&seen); i++) {
-        picture_line(&seen, p->style, i, line);
-        fputs(line, stdout);
-        int label = i - ABOVE_BARS;
+    snprintf(head, sizeof head, "%s: %s (%.1f %%)", shown, classes[found->label],
+             100 * found->probabilities[found->label]);
+    fputs(p->printed ? "\n" : "", stdout);
+    paragraph_print_line(stdout, 0, 0, head);
+    for (int i = 0; i < lines + (below ? NETWORK_CLASSES : 0); i++) {
+        picture_line(&seen, p->style, i < lines ? i : 0, line);
+        fputs(i < lines ? line : "", stdout);
+        int label = i - (below ? lines : ABOVE_BARS);
         if (label >= 0 && label < NETWORK_CLASSES) {
-            printf("  %*s ", (int)widest, classes[label]);
-            print_bar(p->style, found->probabilities[label]);
+            printf("  %*s ", widest, classes[label]);
+            print_bar(p->style, bar, found->probabilities[label]);
             printf(" %5.1f %%", 100 * found->probabilities[label]);
         }
         putchar('\n');

@@ -4,7 +4,7 @@
 #include "tests/support/facts.h"
 
 #include "app/common/json_value.h"
-#include "app/train/tally.h"
+#include "app/train/eval_document.h"
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "kernels/device_kind.h"

@@ -1,6 +1,8 @@
 /* What a person sees on a terminal, of any width: a log, and below it a status line, which no other
  * line shares. */
 #include "tests/app/support/test_folder.h"
+#include "tests/support/facts.h"
+#include "tests/support/port.h"
 #include "tests/support/screen.h"
 
 #include "base/clock.h"
@@ -29,12 +31,16 @@ static char *next_line(char **at)
     return line;
 }
 
-/* Each line that is seen begins as one of these, and holds no part of a status line. */
+/* Each line that is seen begins as one of these, or with a word that had no room in the line before
+ * it; and holds no part of a status line. */
 static void check_lines(const screen *s, const char *const *begins)
 {
     char *copy = strdup(s->lines), *at = copy, *line;
+    size_t before = 0; /* letters of the line before */
     while ((line = next_line(&at)) != NULL) {
-        bool known = *line == '\0';
+        bool known =
+            *line == '\0' || (before > 0 && before + 1 + strcspn(line, " ") > (size_t)s->columns);
+        before = strlen(line);
         for (int i = 0; begins[i] != NULL; i++)
             known = known || strncmp(line, begins[i], strlen(begins[i])) == 0;
         ck_assert_msg(known, "'%s' in:\n%s", line, s->lines);
@@ -67,6 +73,63 @@ START_TEST(no_width_wrecks_the_log)
 }
 END_TEST
 
+/* A word that a row cuts is one that would fill half of the terminal. */
+static void check_words(const screen *s)
+{
+    char *copy = strdup(s->lines), *at = copy, *line;
+    size_t columns = (size_t)s->columns;
+    while ((line = next_line(&at)) != NULL) {
+        for (size_t cut = columns; cut < strlen(line); cut += columns) {
+            size_t begin = cut, end = cut + strcspn(line + cut, " ");
+            while (begin > 0 && line[begin - 1] != ' ')
+                begin--;
+            ck_assert_msg(begin == cut || end == cut || end - begin > columns / 2, "'%s' in:\n%s",
+                          line, s->lines);
+        }
+    }
+    free(copy);
+}
+
+static void write_stroke(const char *path)
+{
+    FILE *out = fopen(path, "w");
+    ck_assert_ptr_nonnull(out);
+    fputs("P2 28 28 255\n", out);
+    for (int i = 0; i < 28 * 28; i++)
+        fprintf(out, "%d\n", i % 28 > 12 && i % 28 < 16 && i / 28 > 4 && i / 28 < 24 ? 255 : 0);
+    ck_assert_int_eq(fclose(out), 0);
+}
+
+enum { FRAMES = 12 }; /* of a demo, at most: Enter shows the next one */
+
+/* Also what goes to stdout: sentences, tables, bars. */
+START_TEST(lines_break_between_words)
+{
+    const char *self = program_mnist_ddp();
+    const char *const *const commands[] = {
+        WORDS(TRAINING, "--epochs=1", "--limit=2000", "--nproc-per-node=2"),
+        WORDS(self, "eval", "run"),
+        WORDS(self, "predict", "run", "one.pgm"),
+        WORDS(self, "doctor"),
+        WORDS(self, "demo", "ring", "--nproc-per-node=2"),
+        WORDS(self, "demo", "world-size"),
+    };
+    write_stroke("one.pgm");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        screen s;
+        screen_start_typing(_i, commands[i], &s);
+        for (int frame = 0; frame < FRAMES && strcmp(commands[i][1], "demo") == 0; frame++) {
+            clock_sleep_ms(100);
+            screen_type(&s, "\n");
+        }
+        screen_finish(&s);
+        ASSERT_EXIT(s.program, 0);
+        check_words(&s);
+        screen_close(&s);
+    }
+}
+END_TEST
+
 /* Through the launcher: other ranks' lines, its own, and the report stand alone. */
 START_TEST(nothing_is_glued_to_it)
 {
@@ -80,6 +143,23 @@ START_TEST(nothing_is_glued_to_it)
     ASSERT_SAYS(s.bytes, "\repoch 1/2 ");
     check_lines(&s, WORDS(LOG, "[rank 1] warning: injected",
                           "[rank 0] error: ", "error: rank 1 failed first", "  "));
+    screen_close(&s);
+}
+END_TEST
+
+/* What is to be typed on the other node can be copied from a terminal of any width. */
+START_TEST(a_command_stays_one_line)
+{
+    screen s;
+    screen_start(40, true,
+                 WORDS(TRAINING, "--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1",
+                       "--join-timeout=1", program_flag("--master-port=", port_find_free())),
+                 &s);
+    screen_finish(&s);
+    ck_assert_msg(strstr(s.lines, "on node 1: ") != NULL, "%s", s.lines);
+    char *line = strstr(s.lines, "on node 1: ");
+    line[strcspn(line, "\n")] = '\0';
+    ASSERT_FACTS(line, "train", "--batch-size=4", "--node-rank=1", "--master-port=");
     screen_close(&s);
 }
 END_TEST
@@ -228,6 +308,7 @@ int main(void)
     tcase_add_checked_fixture(seen, test_folder_clean, NULL);
     tcase_add_loop_test(seen, no_width_wrecks_the_log, 0, N_WIDTHS);
     tcase_add_loop_test(seen, nothing_is_glued_to_it, 0, N_WIDTHS);
+    tcase_add_test(seen, a_command_stays_one_line);
     tcase_add_loop_test(seen, a_signal_has_a_line_of_its_own, 0, 2);
     tcase_add_test(seen, a_run_that_is_killed_leaves_no_line);
     tcase_add_test(seen, a_benchmark_has_one);
@@ -236,5 +317,9 @@ int main(void)
     tcase_add_test(seen, another_width_counts_at_once);
     tcase_add_loop_test(seen, it_can_be_left_out, 0, N_WITHOUT);
     tcase_add_test(seen, a_log_in_a_file_has_no_part_of_it);
+    TCase *words = suite_case(suite, "words", 4 * RUN_S);
+    tcase_add_checked_fixture(words, test_folder_clean, NULL);
+    tcase_add_loop_test(words, lines_break_between_words, 40, 41);
+    tcase_add_loop_test(words, lines_break_between_words, 80, 81);
     return test_folder_close(suite_run(suite));
 }
