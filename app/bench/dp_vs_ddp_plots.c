@@ -1,6 +1,6 @@
 /* Three plots for every model, batch and kind of scaling: speed, where a step goes, traffic. */
+#include "app/bench/cases.h"
 #include "app/bench/dp_vs_ddp.h"
-#include "app/bench/mode_colours.h"
 #include "app/report/plot.h"
 #include "app/report/report.h"
 

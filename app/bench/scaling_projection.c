@@ -1,7 +1,7 @@
 /* The cost model's word on a cluster that is not here. */
 #include "app/bench/scaling.h"
 
-#include "app/bench/mode_colours.h"
+#include "app/bench/cases.h"
 #include "app/report/plot.h"
 #include "app/report/report.h"
 #include "app/report/table.h"

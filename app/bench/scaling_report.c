@@ -1,7 +1,7 @@
 /* Measurements beside what the fitted model says of them. */
 #include "app/bench/scaling.h"
 
-#include "app/bench/mode_colours.h"
+#include "app/bench/cases.h"
 #include "app/report/plot.h"
 #include "app/report/report.h"
 #include "app/report/table.h"

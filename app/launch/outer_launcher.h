@@ -6,6 +6,12 @@
 
 #include "app/launch/launcher_table.h"
 #include "app/options/options.h"
+#include "base/status.h"
+
+#include <stddef.h>
+
+/* "<job>-0.<service>..." of "<job>-<index>.<service>...", the full name of an Indexed Job's pod. */
+status pod_name_first(const char *name, int index, char *out, size_t size_bytes);
 
 enum { OUTER_LAUNCHER_TEXT_BYTES = 1200 };
 

@@ -5,7 +5,6 @@
 #include "app/options/config.h"
 #include "app/options/foreign_words.h"
 #include "app/options/options_table.h"
-#include "app/options/options_torchrun.h"
 #include "app/options/options_value.h"
 #include "base/log.h"
 

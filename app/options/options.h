@@ -155,7 +155,7 @@ typedef struct options {
     char *redirects;                /* "0" to "3", or "0:1,1:2" */
     char *tee;                      /* likewise */
     char *local_ranks_filter;       /* "0,1"; NULL: all */
-    char *duplicate_stdout_filters; /* "apple,orange"; NULL; see app/launch/line_filter.h */
+    char *duplicate_stdout_filters; /* "apple,orange"; NULL; see app/launch/worker_logs.h */
     char *duplicate_stderr_filters;
     char *log_line_prefix_template; /* NULL: "[${role_name}${local_rank}]:" */
     char *event_log;                /* NULL; see app/common/event_log.h */

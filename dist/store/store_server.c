@@ -7,7 +7,6 @@
 #include "dist/store/store.h"
 #include "dist/store/store_commands.h"
 #include "dist/store/store_connections.h"
-#include "dist/store/store_kept.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* mnist_ddp bench scaling, whole: measures, fits, projects and says what it has done. */
-#include "app/bench/mode_colours.h"
+#include "app/bench/cases.h"
 #include "app/report/plot.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"

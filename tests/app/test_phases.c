@@ -1,6 +1,6 @@
 /* What the JSON line says of where time, bytes and memory go, in every mode: the numbers that
  * comparisons rest on. */
-#include "app/train/skew.h"
+#include "app/train/timeline.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 #include "tests/support/ranks.h"
