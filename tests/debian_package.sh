@@ -45,6 +45,12 @@ step "run, 2 ranks of another program"
 debian_root_run "mnist_ddp run --no-python --nproc-per-node=2 sh -c 'echo rank \$RANK of \$WORLD_SIZE'" |
     sort | tr '\n' ';' | grep -qx 'rank 0 of 2;rank 1 of 2;'
 
+step "what README links to is there"
+doc=$root/usr/share/doc/mnist-ddp
+zcat "$doc/README.md.gz" | grep -oE '\]\([^)#:]+\)' | sed 's/^](//; s/)$//' | sort -u | while read -r link; do
+    [ -e "$doc/$link" ] || [ -e "$doc/$link.gz" ] || { echo "README links to $link" >&2; exit 1; }
+done
+
 step "man page, completion"
 debian_root_run "man mnist_ddp >/tmp/page; head -n 6 /tmp/page"
 debian_root_run "bash -c '. /usr/share/bash-completion/bash_completion
