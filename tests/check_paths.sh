@@ -24,6 +24,18 @@ ls -d $named >/dev/null || {
     exit 1
 }
 
+# A heading that is named beside its document: `docs/design.md` ("One batch").
+# shellcheck disable=SC2016 # backticks of the document
+headings=$(cat README.md CONTRIBUTING.md docs/*.md docs/tutorial/*.md | grep -oE '`[A-Za-z/-]+\.md` \("[^"]+"\)' | sort -u)
+[ -n "$headings" ] || exit 1
+# shellcheck disable=SC2016
+echo "$headings" | sed -E 's/`([^`]+)` \("([^"]+)"\)/\1 \2/' | while read -r file heading; do
+    grep -qE "^#+ $heading\$" "$file" || {
+        echo "$file has no heading \"$heading\"" >&2
+        exit 1
+    }
+done
+
 # A definition begins in the first column; a semicolon ends a declaration before its body begins.
 defines() {
     awk -v begin="^[A-Za-z_](.*[ *])?$2\\(" '
