@@ -155,8 +155,10 @@ static void take_end(attempt *self, worker *w)
 {
     bool did_not_save = ended_instead_of_saving(self, w);
     w->was_stopped = self->state >= AGENT_STOPPING || did_not_save;
-    if (did_not_save) /* the others would wait for it in vain */
+    if (did_not_save) { /* the others would wait for it in vain */
+        LOG_W("rank %d had nothing to save yet", w->rank);
         enter_stopping(self, SIGTERM, self->spec->policy.signal_ms);
+    }
     if (ended_well(self, w) || w->was_stopped)
         return;
     worker_group_note_failure(&self->group, w);

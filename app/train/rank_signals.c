@@ -49,10 +49,12 @@ static void write_collectives(rank_signals *listener)
     pthread_mutex_unlock(&listener->lock);
 }
 
-/* Ends the process as the signal does if nobody listens. */
+/* Ends the process as the signal does if nobody listens, or ignores it as our launcher's ranks do. */
 static void die_of(int number)
 {
+    const struct sigaction plain = {.sa_handler = SIG_DFL};
     sigset_t set;
+    sigaction(number, &plain, NULL);
     sigemptyset(&set);
     sigaddset(&set, number);
     terminal_leave();
@@ -96,10 +98,9 @@ static void take_wish(rank_signals *listener, const siginfo_t *info)
         die_of(number);
     if (atomic_load(&listener->asked_by) == 0)
         say_it_stops(listener, number);
-    /* Nothing can be lost yet, and the first step may be far: other ranks may have to come. Those
-     * of our launcher come by themselves, and it ends them if they do not. */
-    if (!atomic_load(&listener->trains) && listener->launcher == 0 && number != SIGUSR1)
-        die_of(number);
+    /* Nothing can be lost yet, and the first step may be far: other ranks may have to come. */
+    if (!atomic_load(&listener->trains) && original(listener, info) != SIGUSR1)
+        die_of(original(listener, info));
     if (number != SIGUSR1 && listener->wished_ns == 0)
         listener->wished_ns = now_ns;
     atomic_store(&listener->asked_by, original(listener, info));

@@ -6,7 +6,7 @@
  *                      own launcher, which asks with SIGUSR1 and means SIGTERM. A second SIGHUP
  *                      asks for nothing more: a session that ends sends two. SIGINT and SIGHUP
  *                      stay ignored if they were. Before the first step there is nothing to save:
- *                      the first three end the process at once, unless our launcher has started it.
+ *                      the first three end the process at once.
  *   SIGUSR2            the rank writes its last collectives and where it is (failure.h), and goes
  *                      on; also one that hangs in a collective.
  *

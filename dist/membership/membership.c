@@ -254,6 +254,14 @@ status membership_arrive(const membership *m, const meeting *how)
     return st;
 }
 
+/* The store failed. */
+static status say_lost(const membership *m, status st)
+{
+    if (store_watches(m->store))
+        return status_context(st, "%s 0, which serves the store, is gone", m->noun);
+    return status_context(st, "the store went away before all %ss had come", m->noun);
+}
+
 /* STATUS_OK if all have come after all, or if it is not yet the deadline. */
 static status name_missing(const membership *m, const meeting *how, bool is_over)
 {
@@ -262,6 +270,8 @@ static status name_missing(const membership *m, const meeting *how, bool is_over
     if (there == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d %ss", m->n, m->noun);
     status st = membership_look(m, there);
+    if (st != STATUS_OK)
+        st = say_lost(m, st);
     while (first < m->n && there[first])
         first++;
     if (st == STATUS_OK && first < m->n && how->missing != NULL)
@@ -312,10 +322,8 @@ static status await_outcome(const membership *m, int64_t deadline_ns)
         bool last = next_ns >= deadline_ns;
         status st =
             store_wait(m->store, key.text, clock_remaining_ms(last ? deadline_ns : next_ns));
-        if (st != STATUS_OK && st != STATUS_TIMEOUT && store_watches(m->store))
-            return status_context(st, "%s 0, which serves the store, is gone", m->noun);
         if (st != STATUS_OK && st != STATUS_TIMEOUT)
-            return status_context(st, "the store went away before all %ss had come", m->noun);
+            return say_lost(m, st);
         if (st == STATUS_OK || last)
             return st;
         st = find_gone(m);

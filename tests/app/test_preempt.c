@@ -343,11 +343,39 @@ START_TEST(one_that_waits_ends_at_once)
 }
 END_TEST
 
+/* The signal that its launcher passes on, though it ignores the terminal's. */
+START_TEST(our_launchers_wish_ends_one_that_waits)
+{
+    int port = port_find_free();
+    program p = start_waiting("env --ignore-signal=INT MNIST_DDP_LAUNCHED=1 RANK=@ LOCAL_RANK=@ "
+                              "WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=#" TRAIN,
+                              0, port);
+    program_await(&p, "waiting for 1 of 2");
+    ck_assert_int_eq(sigqueue(p.pid, SIGUSR1, (union sigval){.sival_int = SIGINT}), 0);
+    program_wait(&p, 10);
+    ASSERT_EXIT(p, 128 + SIGINT);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(run_ends_one_that_waits)
+{
+    program p = start_waiting("mnist_ddp run --no-python env WORLD_SIZE=2" TRAIN, 0, 0);
+    program_await(&p, "waiting for 1 of 2");
+    kill(p.pid, SIGHUP);
+    program_wait(&p, 10);
+    ASSERT_EXIT(p, 128 + SIGHUP);
+    program_close(&p);
+}
+END_TEST
+
 static void add_other_tests(Suite *suite, TCase *runs)
 {
     TCase *waits = suite_case(suite, "waits", RUN_S);
     tcase_add_checked_fixture(waits, test_folder_clean, NULL);
     tcase_add_test(waits, one_that_waits_ends_at_once);
+    tcase_add_test(waits, our_launchers_wish_ends_one_that_waits);
+    tcase_add_test(waits, run_ends_one_that_waits);
     TCase *flag = suite_case(suite, "flag", 10);
     tcase_add_loop_test(flag, an_accelerator_answers_within_two_copies, 0, 2 * PREEMPT_LAG);
     tcase_add_test(flag, an_epochs_end_asks_at_once);
