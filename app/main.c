@@ -27,6 +27,7 @@
 #include "app/train/train_command.h"
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/file.h"
 #include "base/file_limit.h"
 #include "base/json_text.h"
 #include "base/log.h"
@@ -82,8 +83,12 @@ static bool needs_launcher(const options *opts, const worker_spec *spec)
 static int launch(const options *opts, int argc, char **argv, worker_spec *spec, int64_t started_ns)
 {
     status st = STATUS_OK;
+    bool made = false;
     if (opts->command == COMMAND_TRAIN && spec->node_rank == 0) /* rank 0's folder is here */
         st = run_folder_check(opts);
+    if (st == STATUS_OK && opts->command == COMMAND_TRAIN && spec->node_rank == 0 &&
+        opts->run_dir != NULL && !opts->dry_run) /* some file systems let nobody make folders */
+        st = status_context(file_make_new_folder(opts->run_dir, &made), "--run-dir");
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_CHECKPOINT);
     st = worker_spec_complete(opts, argc, argv, spec);
@@ -95,6 +100,8 @@ static int launch(const options *opts, int argc, char **argv, worker_spec *spec,
         st == STATUS_OK ? agent_run(spec, started_ns) : exit_code_failed(st, EXIT_CODE_USAGE);
     if (spec->run_dir[0] != '\0')
         (void)rmdir(spec->run_dir); /* if no rank has written there */
+    if (made)
+        (void)rmdir(opts->run_dir);
     worker_spec_free(spec);
     return code;
 }

@@ -114,8 +114,8 @@ status device_list_check(const options *opts)
     int count = 0;
     bool taken = false;
     TRY(parse(opts, &list));
-    if (list.n == 0)
-        return STATUS_OK;
+    if (list.n == 0) /* which is not there is said once, not by each rank */
+        return strcmp(list.name, "cuda") == 0 ? device_count(&count, NULL) : STATUS_OK;
     TRY(take_visible(&list, &count, &taken));
     const char *visible = environment_text("CUDA_VISIBLE_DEVICES");
     if (taken)

@@ -108,5 +108,9 @@ void checkup_results(checkup *c)
     if (c->opts->trace == NULL)
         return;
     file_folder_of(c->opts->trace, folder);
-    (void)check_writable(c, "--trace", folder);
+    const char *run = c->opts->run_dir; /* which rank 0 makes */
+    if ((run != NULL && strncmp(c->opts->trace, run, strlen(run)) == 0) || file_exists(folder))
+        (void)check_writable(c, "--trace", folder);
+    else
+        checkup_fail(c, EXIT_CODE_USAGE, "results", "--trace: there is no folder %s", folder);
 }

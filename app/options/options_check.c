@@ -78,13 +78,19 @@ static status check_elastic_batch(const options *opts)
 void options_say_unused(const options *opts)
 {
     bool powersgd = opts->comm_hook != NULL && strcmp(opts->comm_hook, "powersgd") == 0;
-    bool saves = opts->save_model && !opts->dry_run;
+    bool saves = opts->save_model && !opts->dry_run, ddp = strcmp(opts->mode, "ddp") == 0;
+    bool tees = strcmp(opts->tee, "0") != 0;
     const struct {
         const char *name, *needs;
         bool is_used;
     } rows[] = {
         {"powersgd-rank", "--comm-hook=powersgd", powersgd},
         {"powersgd-start-iter", "--comm-hook=powersgd", powersgd},
+        {"bucket-cap-mb", "--mode=ddp", ddp},
+        {"overlap", "--mode=ddp", ddp},
+        {"duplicate-stdout-filters", "--tee=SPEC", tees},
+        {"duplicate-stderr-filters", "--tee=SPEC", tees},
+        {"log-line-prefix-template", "--tee=SPEC", tees},
         {"trace-steps", "--trace=FILE", opts->trace != NULL},
         {"event-log-steps", "--event-log=FILE", opts->event_log != NULL},
         {"save-every", "checkpoints, and this run writes none", saves},

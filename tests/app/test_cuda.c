@@ -392,8 +392,9 @@ START_TEST(devices_by_the_machines_numbers)
     } lines[] = {{"0,3", {"0,3", "the machine's numbers", "CUDA_VISIBLE_DEVICES"}, 0},
                  {"1,0", {"emulated"}, 0},
                  {"3,0", {"error", "no GPU 3", "CUDA_VISIBLE_DEVICES=0,3"}, 64},
-                 {"2", {"error", "no GPU 2", "CUDA_VISIBLE_DEVICES=0,3"}, 64}};
-    setenv("CUDA_VISIBLE_DEVICES", "0,3", 1);
+                 {"2", {"error", "no GPU 2", "CUDA_VISIBLE_DEVICES=0,3"}, 64},
+                 {"gpu", {"error", "cudaGetDeviceCount"}, 70}};
+    setenv("CUDA_VISIBLE_DEVICES", lines[_i].code == 70 ? "" : "0,3", 1);
     program p = program_run_with(NULL, WORDS(TRAINING_SMALL, "--nproc_per_node=2", "--device",
                                              lines[_i].device, "--no-save-model"));
     unsetenv("CUDA_VISIBLE_DEVICES");
@@ -425,7 +426,7 @@ int main(void)
     tcase_add_test(runs, the_result_names_what_libraries_chose);
     suite_add(runs, a_rank_that_hangs_in_the_driver_ends, 0,
               cuda_is_real() ? "whether a launch waits is the driver's affair" : NULL);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         suite_add(runs, devices_by_the_machines_numbers, i,
                   cuda_is_real() ? "which GPUs there are is the machine's affair" : NULL);
     add_cases(runs, refusals_say_what_to_type, sizeof REFUSALS / sizeof REFUSALS[0], NULL);

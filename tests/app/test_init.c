@@ -215,7 +215,10 @@ static const struct {
     {"A=", "--data-dir", "/nonexistent", "/nonexistent", 65},
     {"MNIST_DDP_GLOO_MODULE=/none.so", "--backend", "gloo", "/none.so", 64},
     {"MNIST_DDP_ONEDNN_MODULE=/none.so", "--device", "onednn", "/none.so", 64},
+    {"A=", "--trace", "none/t.json", "none", 64},
+    {"A=", "--run-dir", "/proc/none", "/proc/none", 74}, /* the last one given counts */
 };
+enum { N_KNOWN = sizeof known / sizeof known[0] };
 
 START_TEST(the_launcher_says_what_is_known_once)
 {
@@ -242,6 +245,6 @@ int main(void)
     tcase_add_test(runs, all_ranks_start_from_them);
     tcase_add_loop_test(runs, other_tensors_are_refused, 0, N_BAD);
     tcase_add_test(runs, another_model_is_told);
-    tcase_add_loop_test(runs, the_launcher_says_what_is_known_once, 0, 4);
+    tcase_add_loop_test(runs, the_launcher_says_what_is_known_once, 0, N_KNOWN);
     return test_folder_close(suite_run(suite));
 }

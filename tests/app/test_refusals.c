@@ -93,6 +93,30 @@ START_TEST(an_impossible_launch_is_one_line)
 }
 END_TEST
 
+/* What is given and does nothing is named, once. */
+static const struct {
+    const char *flags[4], *fact;
+} UNUSED[] = {
+    {{"--mode=dp", "--no-overlap", "--replicas=2"}, "--overlap is not used"},
+    {{"--mode=dp", "--bucket-cap-mb=3", "--replicas=2"}, "--bucket-cap-mb is not used"},
+    {{"--nproc-per-node=2", "--log-line-prefix-template=x"}, "needs --tee=SPEC"},
+    {{"--nproc-per-node=2", "--keep=3"}, "--keep is not used"},
+    {{"--powersgd-rank=2"}, "needs --comm-hook=powersgd"},
+};
+enum { N_UNUSED = sizeof UNUSED / sizeof UNUSED[0] };
+
+START_TEST(what_is_not_used_is_said_once)
+{
+    const char *const *f = UNUSED[_i].flags;
+    program p =
+        program_run_with(NULL, WORDS("--model=mlp", "--limit=64", "--dry-run", f[0], f[1], f[2]));
+    ASSERT_EXIT(p, 0);
+    ASSERT_FACTS(p.err, UNUSED[_i].fact);
+    ck_assert_int_eq(facts_count(p.err, "is not used"), 1);
+    program_close(&p);
+}
+END_TEST
+
 /* Exactly one line, and it is JSON. */
 static void assert_one_json_line(const char *text)
 {
@@ -151,6 +175,8 @@ int main(int argc, char **argv)
         tcase_add_loop_test(runs, refused_with_code_and_words, 0, N_REFUSALS);
     if (!training_is_on_gloo())
         tcase_add_loop_test(runs, an_impossible_launch_is_one_line, 0, N_ONCE);
+    if (!training_is_on_gloo())
+        tcase_add_loop_test(runs, what_is_not_used_is_said_once, 0, N_UNUSED);
     tcase_add_loop_test(runs, quiet_json_is_one_line, training_is_on_gloo() ? 1 : 0, 2);
     return test_folder_close(suite_run(suite));
 }
