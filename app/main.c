@@ -90,14 +90,14 @@ static int launch(const options *opts, int argc, char **argv, worker_spec *spec,
         opts->run_dir != NULL && !opts->dry_run) /* some file systems let nobody make folders */
         st = status_context(file_make_new_folder(opts->run_dir, &made), "--run-dir");
     if (st != STATUS_OK)
-        return exit_code_failed(st, EXIT_CODE_CHECKPOINT);
+        return failure_before_start(st, EXIT_CODE_CHECKPOINT);
     st = worker_spec_complete(opts, argc, argv, spec);
     if (opts->command == COMMAND_TRAIN)
         run_log_follow(opts->run_dir != NULL ? opts->run_dir : spec->run_dir);
     if (opts->quiet)
         log_set_level(LOG_WARNING);
     int code =
-        st == STATUS_OK ? agent_run(spec, started_ns) : exit_code_failed(st, EXIT_CODE_USAGE);
+        st == STATUS_OK ? agent_run(spec, started_ns) : failure_before_start(st, EXIT_CODE_USAGE);
     if (spec->run_dir[0] != '\0')
         (void)rmdir(spec->run_dir); /* if no rank has written there */
     if (made)
@@ -130,7 +130,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     if (st == STATUS_OK)
         st = rank_context_place(opts, &place, &is_worker);
     if (st != STATUS_OK)
-        return exit_code_failed(st, EXIT_CODE_USAGE);
+        return failure_before_start(st, EXIT_CODE_USAGE);
     if (is_worker) {
         st = check_ranks(opts, place.world_size, place.round > 0);
         if (st != STATUS_OK) {
@@ -155,7 +155,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
         if (st == STATUS_OK && opts->command == COMMAND_TRAIN && needs_launcher(opts, &spec))
             st = doctor_check_train(opts, &spec, &code);
         if (st != STATUS_OK)
-            return exit_code_failed(st, code);
+            return failure_before_start(st, code);
         if (spec.world_size > 1 && strcmp(opts->backend, "mpi") == 0)
             return exit_code_failed(mpirun_become(&spec, argc, argv), EXIT_CODE_USAGE);
         if (needs_launcher(opts, &spec))

@@ -3,6 +3,7 @@
 #include "app/common/exit_codes.h"
 #include "app/launch/agent.h"
 #include "app/launch/worker.h"
+#include "app/train/failure.h"
 #include "base/cores.h"
 #include "base/log.h"
 #include "base/shell_words.h"
@@ -87,5 +88,5 @@ int run_command(const options *opts, int64_t started_ns)
     else if (st == STATUS_OK)
         code = agent_run(&spec, started_ns);
     worker_spec_free(&spec);
-    return st == STATUS_OK ? code : exit_code_failed(st, EXIT_CODE_USAGE);
+    return st == STATUS_OK ? code : failure_before_start(st, EXIT_CODE_USAGE);
 }

@@ -134,3 +134,10 @@ void failure_write_error_file(status st, int rank, int exit_code)
     if (error_file_write(path, &file) != STATUS_OK)
         LOG_W("error file not written: %s", status_text());
 }
+
+int failure_before_start(status st, int otherwise)
+{
+    int code = exit_code_failed(st, otherwise);
+    failure_write_error_file(st, 0, code);
+    return code;
+}

@@ -21,4 +21,7 @@ status failure_dump(const rank_context *rank);
  * if the variable is not set. A failure to write it is logged. */
 void failure_write_error_file(status st, int rank, int exit_code);
 
+/* exit_code_failed, and that file, for a process that ends before any rank has a number. */
+int failure_before_start(status st, int otherwise);
+
 #endif

@@ -222,14 +222,17 @@ enum { N_KNOWN = sizeof known / sizeof known[0] };
 
 START_TEST(the_launcher_says_what_is_known_once)
 {
-    program p = program_run_with(WORDS("env", known[_i].variable),
-                                 WORDS(TRAINING_96, "--model", "cnn", "--nproc-per-node", "2",
-                                       "--run-dir", "a", known[_i].flag, known[_i].value));
+    test_folder_remove("error.json");
+    program p =
+        program_run_with(WORDS("env", "TORCHELASTIC_ERROR_FILE=error.json", known[_i].variable),
+                         WORDS(TRAINING_96, "--model", "cnn", "--nproc-per-node", "2", "--run-dir",
+                               "a", known[_i].flag, known[_i].value));
     ASSERT_EXIT(p, known[_i].code);
     ASSERT_FACTS(p.err, "error", known[_i].fact);
     ck_assert_int_eq(facts_count(p.err, "error: "), 1);
     ASSERT_NO_FACTS(p.err, "hint");
     ASSERT_SILENT(p.err, "[rank");
+    ck_assert(file_exists("error.json")); /* which a scheduler reads */
     program_close(&p);
 }
 END_TEST

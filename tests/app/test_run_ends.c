@@ -149,6 +149,7 @@ START_TEST(the_launcher_leaves_an_error_file_too)
         {"--nnodes=2 --node-rank=1 --master-addr=127.0.0.1 --master-port=1 --join-timeout=1",
          "true",
          {"127.0.0.1:1", "\"errorCode\":69"}},
+        {"--nproc-per-node=none", "true", {"none", "\"errorCode\":64"}},
     };
     char *text = NULL;
     size_t bytes = 0;
@@ -287,7 +288,7 @@ int main(void)
     tcase_add_test(ends, a_restart_that_helps_ends_well);
     tcase_add_test(ends, the_error_file_is_read);
     tcase_add_test(ends, a_traceback_is_shown_once);
-    tcase_add_loop_test(ends, the_launcher_leaves_an_error_file_too, 0, 3);
+    tcase_add_loop_test(ends, the_launcher_leaves_an_error_file_too, 0, 4);
     tcase_add_test(ends, signals_are_passed_on);
     tcase_add_test(ends, who_does_not_end_is_killed_after_the_shutdown_timeout);
     tcase_add_test(ends, a_preempted_program_gives_75);
