@@ -44,7 +44,10 @@ status socket_route_source(const char *host, char out[SOCKET_ROUTE_NUMBER_BYTES]
 {
     struct addrinfo *list = NULL;
     char number[SOCKET_ROUTE_NUMBER_BYTES] = "";
-    TRY(socket_address_resolve(host, ANY_PORT, &list));
+    status st = socket_address_resolve(host, ANY_PORT, &list);
+    if (st == STATUS_UNKNOWN_HOST)
+        return FAIL(st, "%s: no such host", host); /* nobody gave that port */
+    TRY(st);
     for (const struct addrinfo *a = list; a != NULL && number[0] == '\0'; a = a->ai_next)
         find_source(a, number);
     freeaddrinfo(list);
