@@ -49,7 +49,7 @@ static void write_collectives(rank_signals *listener)
     pthread_mutex_unlock(&listener->lock);
 }
 
-/* Ends the process as the signal does if nobody listens, or ignores it as our launcher's ranks do. */
+/* Ends the process as the signal does if nobody listens. A launcher of ours has it ignored. */
 static void die_of(int number)
 {
     const struct sigaction plain = {.sa_handler = SIG_DFL};
