@@ -15,6 +15,7 @@ typedef struct kept_place {
     former_world world;
     test_found best;
     char sums[CHECKPOINT_SUMS_BYTES];
+    int64_t began_ns; /* the run, by this process's clock */
 } kept_place;
 
 /* Begins as {.step = KEPT_STATE_NONE}. */

@@ -13,6 +13,8 @@ typedef struct position {
     int64_t epoch_first;   /* of the epoch's order, where this world size began: others used those
                               before it, and step_in_epoch counts from here; 0: the beginning */
     int64_t world_changes; /* how often the run has gone on with another world size */
+    double epoch_s;        /* what the epoch took in earlier rounds of this job, */
+    int64_t epoch_timed;   /* and how many of its samples they did in it */
 } position;
 
 #endif

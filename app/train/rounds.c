@@ -44,23 +44,27 @@ static status share_place(training *t, int root, kept_place *here)
     position *at = &here->at;
     former_world *world = &here->world;
     test_found *best = &here->best;
-    int64_t *counts[] = {&at->epoch,         &at->step_in_epoch,  &at->step,
-                         &at->epoch_samples, &at->epoch_first,    &at->world_changes,
-                         &world->size,       &world->batch_size,  &world->accum,
-                         &best->test.images, &best->test.correct, &best->step,
-                         &best->epoch};
+    int64_t *counts[] = {
+        &at->epoch,         &at->step_in_epoch,  &at->step,    &at->epoch_samples, &at->epoch_first,
+        &at->world_changes, &at->epoch_timed,    &world->size, &world->batch_size, &world->accum,
+        &best->test.images, &best->test.correct, &best->step,  &best->epoch};
     enum { N_COUNTS = sizeof counts / sizeof counts[0] };
     int64_t whole[N_COUNTS];
-    double reals[] = {at->epoch_loss, world->lr, best->test.loss};
+    int64_t now_ns = clock_now_ns();
+    double passed_s = clock_seconds(now_ns - here->began_ns); /* clocks of hosts differ */
+    double reals[] = {at->epoch_loss, world->lr, best->test.loss, at->epoch_s, passed_s};
+    enum { N_REALS = sizeof reals / sizeof reals[0] };
     for (int i = 0; i < N_COUNTS; i++)
         whole[i] = *counts[i];
     TRY(process_group_broadcast(t->rank.group, whole, N_COUNTS, DTYPE_I64, root, NULL));
-    TRY(process_group_broadcast(t->rank.group, reals, 3, DTYPE_F64, root, NULL));
+    TRY(process_group_broadcast(t->rank.group, reals, N_REALS, DTYPE_F64, root, NULL));
     for (int i = 0; i < N_COUNTS; i++)
         *counts[i] = whole[i];
     at->epoch_loss = reals[0];
     world->lr = reals[1];
     best->test.loss = reals[2];
+    at->epoch_s = reals[3];
+    t->progress.started_ns = now_ns - (int64_t)(reals[4] * 1e9);
     TRY(process_group_broadcast(t->rank.group, here->sums, sizeof here->sums, DTYPE_U8, root,
                                 NULL));
     return share_path(t, root);
@@ -178,7 +182,11 @@ status rounds_keep(training *t)
         return STATUS_OK;
     at.epoch_loss = t->trainer.began.epoch_loss + commit->loss;
     at.epoch_samples = t->trainer.began.epoch_samples + commit->images;
-    kept_place here = {at, world_change_now(&t->rank), t->result.best, ""};
+    if (commit->images > 0) /* else the epoch has not begun in this round */
+        at.epoch_s =
+            clock_seconds(clock_now_ns() - t->trainer.epoch_began_ns - t->trainer.tested_ns);
+    at.epoch_timed += commit->images;
+    kept_place here = {at, world_change_now(&t->rank), t->result.best, "", t->progress.started_ns};
     memcpy(here.sums, t->rank.sums, sizeof here.sums);
     return kept_state_take(&t->rank, &here, commit->updates + at.step - t->trainer.began.step,
                            &t->kept);

@@ -274,8 +274,15 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
     TRY(rank_context_set_loss_scaling(rank, &scaling));
     if (run_folder_takes_checkpoints(rank->opts))
         publish_again(folder->path, checkpoint);
-    *at = (position){was.epoch,         was.step_in_epoch, was.step,         was.epoch_loss,
-                     was.epoch_samples, was.epoch_first,   was.world_changes};
+    *at = (position){was.epoch,
+                     was.step_in_epoch,
+                     was.step,
+                     was.epoch_loss,
+                     was.epoch_samples,
+                     was.epoch_first,
+                     was.world_changes,
+                     0,
+                     0};
     run_identity_continue_sums(rank, was.sums);
     folder->saved_step = was.step;
     TRY(find_best(folder, rank, best));

@@ -138,8 +138,8 @@ static status start_run(training *t)
     if (rank->opts->init == NULL && run_folder_resume_mode(rank) == RESUME_NEVER)
         return STATUS_OK;
     TRY(process_group_broadcast(rank->group, &at->epoch_loss, 1, DTYPE_F64, 0, NULL));
-    *at = (position){counts[0], counts[1], counts[2], at->epoch_loss,
-                     counts[3], counts[4], counts[5]};
+    *at = (position){counts[0], counts[1], counts[2], at->epoch_loss, counts[3], counts[4],
+                     counts[5], 0,         0};
     TRY(share_best(t));
     return rank_context_broadcast(rank, 0);
 }

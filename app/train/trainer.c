@@ -373,7 +373,7 @@ static status end_epoch(trainer *t, double train_s)
         return STATUS_OK;
     r->train_s[r->epochs++] = train_s;
     TRY(timeline_settle_waiting(&rank->timeline, rank->group));
-    r->images_per_epoch = t->at.epoch_samples - t->began.epoch_samples;
+    r->images_per_epoch = t->at.epoch_timed + t->at.epoch_samples - t->began.epoch_samples;
     bool ended_inside = t->reached, tested = !ended_inside && test_is_due(t);
     if (tested)
         TRY(test(t));
@@ -405,12 +405,12 @@ static status run_epoch(trainer *t)
     progress_epoch_start(t->progress);
     timeline_begin_epoch(&rank->timeline, t->at.epoch);
     TRY(meet_all(t));
-    int64_t started_ns = clock_now_ns();
+    t->epoch_began_ns = clock_now_ns() - (int64_t)(t->at.epoch_s * 1e9);
     TRY(train_epoch(t));
     bool inside = t->at.step_in_epoch < t->epoch_steps && !t->reached;
     if (rank->stop.agreed || (rank->stop.paused && inside))
         return STATUS_OK;
-    TRY(end_epoch(t, clock_seconds(clock_now_ns() - started_ns - t->tested_ns)));
+    TRY(end_epoch(t, clock_seconds(clock_now_ns() - t->epoch_began_ns - t->tested_ns)));
     timeline_end_epoch(&rank->timeline);
     return STATUS_OK;
 }

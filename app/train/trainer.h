@@ -37,6 +37,7 @@ typedef struct trainer {
     uint32_t rate_since;    /* from this many of epoch_samples on */
     double loss_before;     /* of these, before the last test inside the epoch */
     int64_t tested_ns;      /* of tests inside the epoch */
+    int64_t epoch_began_ns; /* earlier by what earlier rounds took of it */
     device_use step_moved;  /* by a step like the last one enqueued */
     run_tests tests;
     bool reached;           /* the target accuracy */

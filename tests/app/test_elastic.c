@@ -151,6 +151,7 @@ START_TEST(each_image_is_used_once)
     end_well(&agent, who, n);
     assert_epochs(&agent, who[0]);
     ASSERT_FACTS_LISTED(agent.ranks[who[0]].p.err, CHANGES[_i].facts);
+    ck_assert_double_eq_tol(elastic_agent_timed_images(&agent, who[0]), 96, 8);
     elastic_agent_close(&agent);
 }
 END_TEST

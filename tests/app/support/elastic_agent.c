@@ -1,6 +1,8 @@
 #include "tests/app/support/elastic_agent.h"
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "tests/app/support/test_folder.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -126,4 +128,18 @@ void elastic_agent_await_end(elastic_agent *agent, int i)
     program_wait(&rank->p, RUN_S);
     close(rank->fd);
     rank->fd = -1;
+}
+
+double elastic_agent_timed_images(const elastic_agent *agent, int i)
+{
+    double took_s = 0, rate = 0;
+    char *text = NULL;
+    size_t bytes;
+    test_folder_require(file_read("part/result.json", 1 << 16, &text, &bytes));
+    const char *times = strstr(text, "\"train_s\":["),
+               *line = strstr(agent->ranks[i].p.err, "epoch 1/2:");
+    ck_assert(times != NULL && sscanf(times, "\"train_s\":[%lf", &took_s) == 1);
+    ck_assert(line != NULL && sscanf(line, "epoch 1/2: %*f s, %lf images/s", &rate) == 1);
+    free(text);
+    return took_s * rate;
 }

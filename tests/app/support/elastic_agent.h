@@ -29,6 +29,9 @@ typedef struct elastic_agent {
 
 void elastic_agent_open(const char *const *flags, elastic_agent *out);
 
+/* The images of epoch 1 of 2, by its time in result.json and the rate that rank `i` has said. */
+double elastic_agent_timed_images(const elastic_agent *agent, int i);
+
 /* Ends the ranks that live. */
 void elastic_agent_close(elastic_agent *agent);
 
