@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int64_t rank_context_global_batch(const rank_context *rank)
 {
@@ -312,10 +313,13 @@ static status start_trace(rank_context *rank)
                            .wait_ms = rank->opts->timeout * 1000};
     const char *run = rank->opts->run_dir; /* which may not be there yet */
     char folder[FILE_PATH_BYTES];
-    if (how.path != NULL && run != NULL && how.rank == 0) {
+    if (how.path != NULL && run != NULL && how.rank == 0 && !file_exists(run)) {
         file_folder_of(how.path, folder);
-        if (!file_exists(folder))
+        bool wanted = !file_exists(folder);
+        if (wanted)
             TRY(status_context(file_make_folders(run), "--trace"));
+        if (wanted && !file_exists(folder))
+            (void)rmdir(run); /* it was another folder */
     }
     return run_trace_start(&rank->trace, rank->group, &how);
 }

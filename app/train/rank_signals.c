@@ -49,12 +49,10 @@ static void write_collectives(rank_signals *listener)
     pthread_mutex_unlock(&listener->lock);
 }
 
-/* Ends the process as the signal does if nobody listens. A launcher of ours has it ignored. */
+/* Ends the process as the signal does if nobody listens. */
 static void die_of(int number)
 {
-    const struct sigaction plain = {.sa_handler = SIG_DFL};
     sigset_t set;
-    sigaction(number, &plain, NULL);
     sigemptyset(&set);
     sigaddset(&set, number);
     terminal_leave();
@@ -99,8 +97,10 @@ static void take_wish(rank_signals *listener, const siginfo_t *info)
     if (atomic_load(&listener->asked_by) == 0)
         say_it_stops(listener, number);
     /* Nothing can be lost yet, and the first step may be far: other ranks may have to come. */
-    if (!atomic_load(&listener->trains) && original(listener, info) != SIGUSR1)
+    if (!atomic_load(&listener->trains) && original(listener, info) != SIGUSR1) {
+        signal(original(listener, info), SIG_DFL); /* our launcher's ranks ignore a terminal's */
         die_of(original(listener, info));
+    }
     if (number != SIGUSR1 && listener->wished_ns == 0)
         listener->wished_ns = now_ns;
     atomic_store(&listener->asked_by, original(listener, info));

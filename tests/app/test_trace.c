@@ -306,7 +306,7 @@ START_TEST(a_file_that_cannot_be_written_is_said_at_once)
     program p = program_mnist(TRAINING_SMALL, "--nproc-per-node", _i == 0 ? "1" : "2", "--trace",
                               "no/such/folder/trace.json", NULL);
     ASSERT_EXIT(p, 64);
-    ASSERT_FACTS(p.err, "error", "--trace", "no/such/folder/trace.json");
+    ASSERT_FACTS(p.err, "error", "--trace", "no/such/folder");
     program_close(&p);
     p = program_mnist(TRAINING_SMALL, "--trace", "", NULL);
     ASSERT_EXIT(p, 64);
