@@ -59,7 +59,7 @@ static const struct {
 };
 enum { N_COLOURS = sizeof COLOURS / sizeof COLOURS[0] };
 
-#define GREEN "accuracy \033[32m"
+#define GREEN "\033[32m" /* the accuracy, which a narrow terminal may have on its next line */
 #define YELLOW "\033[33mwarning:\033[0m injected"
 
 START_TEST(colours_are_asked_for)
