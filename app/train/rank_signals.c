@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,23 +97,37 @@ static void take_wish(rank_signals *listener, const siginfo_t *info)
         die_of(number);
     if (atomic_load(&listener->asked_by) == 0)
         say_it_stops(listener, number);
-    /* Nothing can be lost yet, and the first step may be far: other ranks may have to come. */
-    if (!atomic_load(&listener->trains) && original(listener, info) != SIGUSR1) {
-        signal(original(listener, info), SIG_DFL); /* our launcher's ranks ignore a terminal's */
-        die_of(original(listener, info));
-    }
+    /* Nothing can be lost yet, and the first step may be far: other ranks may have to come. Those
+     * of our launcher are here soon, and leave a checkpoint together. */
+    if (!atomic_load(&listener->trains) && listener->launcher == 0 && number != SIGUSR1)
+        die_of(number);
     if (number != SIGUSR1 && listener->wished_ns == 0)
         listener->wished_ns = now_ns;
     atomic_store(&listener->asked_by, original(listener, info));
 }
 
+/* What our launcher wished before the first step; 0: nothing. */
+static int early_wish(const rank_signals *self)
+{
+    int asked_by = atomic_load(&self->asked_by);
+    bool early = self->launcher > 0 && asked_by != SIGUSR1 && !atomic_load(&self->trains);
+    return early ? asked_by : 0;
+}
+
 static void *listen_to_signals(void *arg)
 {
+    static const struct timespec patience = {.tv_sec = 3}; /* until ranks that live have met */
     rank_signals *self = arg;
     siginfo_t info;
     terminal_hurry_log(); /* the next signal may be one to end at once */
     while (!atomic_load(&self->ending)) {
-        int number = sigwaitinfo(&self->taken, &info);
+        int wish = early_wish(self);
+        int number = wish != 0 ? sigtimedwait(&self->taken, &info, &patience)
+                               : sigwaitinfo(&self->taken, &info);
+        if (number < 0 && errno == EAGAIN && early_wish(self) != 0) {
+            signal(wish, SIG_DFL); /* our launcher's ranks ignore a terminal's */
+            die_of(wish);
+        }
         if (number == SIGUSR2 && !atomic_load(&self->ending))
             write_collectives(self);
         else if (number > 0 && number != SIGUSR2)
