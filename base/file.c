@@ -1,6 +1,6 @@
 #include "base/file.h"
 
-#include "base/process_name.h"
+#include "base/host.h"
 
 #include <errno.h>
 #include <fcntl.h>

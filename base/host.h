@@ -1,10 +1,23 @@
-/* The machine that this process is on. */
+/* What this host and its processes say of themselves. */
 #ifndef MNIST_DDP_BASE_HOST_H
 #define MNIST_DDP_BASE_HOST_H
 
+#include <stddef.h>
 #include <stdint.h>
+
+/* Variables of the environment. */
+
+/* The variable's text; NULL if it is not set or empty, which mean the same, as in PyTorch. */
+const char *environment_text(const char *name);
+
+/* The machine that this process is on. */
 
 /* The same number on all processes of a running kernel, and on no other's; 0: not known. */
 uint64_t host_number(void);
+
+/* Other processes, as a message names them. */
+
+/* "pid 4711 (python train.py)": its command line, cut; "?" if it cannot be read. */
+void process_name(int pid, char *out, size_t size_bytes);
 
 #endif

@@ -1,6 +1,6 @@
 #include "base/log.h"
 
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/printable.h"
 
 #include <stdarg.h>

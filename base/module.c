@@ -1,7 +1,7 @@
 #include "base/module.h"
 
-#include "base/environment.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/log.h"
 
 #include <ctype.h>

@@ -1,8 +1,8 @@
 #include "data/dataset.h"
 
 #include "base/digest.h"
-#include "base/environment.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/lane_hash.h"
 #include "base/log.h"
 #include "base/status.h"

@@ -1,5 +1,5 @@
 /* The part of dist/rendezvous.h that reads the environment and --init-method. */
-#include "base/environment.h"
+#include "base/host.h"
 #include "dist/net/socket_address.h"
 #include "dist/rendezvous.h"
 

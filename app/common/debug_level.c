@@ -1,6 +1,6 @@
 #include "app/common/debug_level.h"
 
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/log.h"
 
 #include <stdlib.h>

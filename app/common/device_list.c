@@ -1,7 +1,7 @@
 #include "app/common/device_list.h"
 
 #include "base/cores.h"
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "kernels/device_kind.h"

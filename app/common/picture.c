@@ -1,7 +1,7 @@
 #include "app/common/picture.h"
 
 #include "app/common/terminal.h"
-#include "base/environment.h"
+#include "base/host.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 #include "app/common/round_fence.h"
 
 #include "base/clock.h"
-#include "base/environment.h"
 #include "base/file_limit.h"
+#include "base/host.h"
 #include "base/number.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
 
 #include "app/common/json_value.h"
 #include "app/common/run_files.h"
-#include "base/environment.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/json_text.h"
 #include "base/text_stream.h"
 #include "model/checkpoint_folder.h"

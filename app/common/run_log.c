@@ -2,8 +2,8 @@
 
 #include "app/common/run_files.h"
 #include "base/clock.h"
-#include "base/environment.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/number.h"
 

@@ -1,7 +1,7 @@
 #include "app/common/terminal.h"
 
 #include "base/clock.h"
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/paragraph.h"
 

@@ -6,7 +6,7 @@
 #include "app/demo/demo_child.h"
 #include "app/demo/demo_table.h"
 #include "base/clock.h"
-#include "base/environment.h"
+#include "base/host.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket_address.h"
 

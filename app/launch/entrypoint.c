@@ -1,7 +1,7 @@
 #include "app/launch/entrypoint.h"
 
-#include "base/environment.h"
 #include "base/executable.h"
+#include "base/host.h"
 
 #include <errno.h>
 #include <stdio.h>

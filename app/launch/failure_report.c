@@ -3,7 +3,7 @@
 #include "app/common/error_file.h"
 #include "app/common/exit_codes.h"
 #include "app/common/run_log.h"
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/text_stream.h"

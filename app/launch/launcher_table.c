@@ -1,7 +1,7 @@
 #include "app/launch/launcher_table.h"
 
 #include "app/launch/slurm_list.h"
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/number.h"
 
 #include <limits.h>

@@ -1,7 +1,7 @@
 #include "app/launch/mpirun.h"
 
-#include "base/environment.h"
 #include "base/executable.h"
+#include "base/host.h"
 #include "base/module.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "base/clock.h"
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/text_stream.h"
 

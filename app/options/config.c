@@ -2,8 +2,8 @@
 
 #include "app/options/options_table.h"
 #include "app/options/options_value.h"
-#include "base/environment.h"
 #include "base/file.h"
+#include "base/host.h"
 
 #include <ctype.h>
 #include <stdbool.h>

@@ -1,10 +1,7 @@
 /* What no single setting can tell: settings that do not go together. */
-#include "app/options/adam_betas.h"
-#include "app/options/augment.h"
 #include "app/options/inject.h"
-#include "app/options/interval.h"
 #include "app/options/options_value.h"
-#include "app/options/val_split.h"
+#include "app/options/training_values.h"
 #include "base/log.h"
 
 #include <string.h>

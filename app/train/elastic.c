@@ -3,7 +3,7 @@
 #include "app/common/elastic_link.h"
 #include "app/common/round_fence.h"
 #include "base/clock.h"
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/thread.h"

@@ -2,10 +2,8 @@
 #ifndef MNIST_DDP_APP_TRAIN_RANK_SETTINGS_H
 #define MNIST_DDP_APP_TRAIN_RANK_SETTINGS_H
 
-#include "app/options/adam_betas.h"
-#include "app/options/augment.h"
-#include "app/options/interval.h"
 #include "app/options/options.h"
+#include "app/options/training_values.h"
 #include "dist/rendezvous.h"
 #include "model/network.h"
 #include "model/optimizer.h"

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_TRAIN_TRAINER_H
 #define MNIST_DDP_APP_TRAIN_TRAINER_H
 
-#include "app/options/interval.h"
+#include "app/options/training_values.h"
 #include "app/train/fault.h"
 #include "app/train/progress.h"
 #include "app/train/rank_events.h"

@@ -2,7 +2,7 @@
  * on). The program opens this only to fetch files, and to talk to etcd. */
 #include "base/module.h"
 #include "base/clock.h"
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/transfer_ops.h"
 
 #include <curl/curl.h>

@@ -1,7 +1,7 @@
 #include "dist/process_group/nccl_settings.h"
 
 #include "base/comma_list.h"
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/module.h"
 #include "dist/collective/process_group_ops.h"
 

@@ -1,6 +1,6 @@
 /* Tests inside an epoch (--eval-every=Nsteps): they come when they are due, the target ends the run
  * at one of them, and neither bits nor times nor losses of the training change. */
-#include "app/options/interval.h"
+#include "app/options/training_values.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 

@@ -1,5 +1,5 @@
 /* Runs that go on in mid-epoch, and when checkpoints are written. */
-#include "app/options/interval.h"
+#include "app/options/training_values.h"
 #include "base/file_draft.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"

@@ -1,6 +1,6 @@
 /* --val-split: the last training images are validated on, each once, and not trained on; the test
  * images are looked at once, at the end. */
-#include "app/options/val_split.h"
+#include "app/options/training_values.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 

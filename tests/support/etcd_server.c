@@ -1,7 +1,7 @@
 #include "tests/support/etcd_server.h"
 
 #include "base/clock.h"
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/module.h"
 #include "dist/net/socket.h"
 #include "tests/support/port.h"

@@ -1,7 +1,7 @@
 #include "dist/backends/mpi/mpi_process.h"
 
 #include "base/clock.h"
-#include "base/environment.h"
+#include "base/host.h"
 #include "base/thread.h"
 #include "dist/backends/mpi/mpi_types.h"
 
