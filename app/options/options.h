@@ -38,6 +38,8 @@ enum { OPTIONS_MAX_RUNS = 8 };
 
 /* Strings are owned by the options; NULL if not given and no default is noted. Numbers that may
  * be "not given" are -1 then. */
+/* How the texts of --adam-betas, --augment, --eval-every, --save-every and --val-split are read stands in
+ * app/options/training_values.h. */
 typedef struct options {
     command command;
     command help_topic; /* of COMMAND_HELP: the command asked about; COMMAND_HELP: the program */
@@ -55,11 +57,11 @@ typedef struct options {
     bool scale_lr;       /* lr times the ranks */
     double momentum;     /* 0 */
     double weight_decay; /* not given: the optimizer's own default (negative) */
-    char *adam_betas;    /* "0.9,0.999", see app/options/adam_betas.h */
+    char *adam_betas;    /* "0.9,0.999" */
     bool nesterov;
     double clip_grad_norm;     /* -1: gradients are not clipped */
     double label_smoothing;    /* 0 */
-    char *augment;             /* NULL: images stay as they are; see app/options/augment.h */
+    char *augment;             /* NULL: images stay as they are */
     double gamma;              /* 0.7, of StepLR, per epoch */
     char *schedule;            /* "step"; see model/schedule.h */
     double pct_start;          /* 0.3, of OneCycleLR */
@@ -70,11 +72,11 @@ typedef struct options {
     int64_t global_batch_size; /* -1; the alternative to batch_size */
     char *elastic_batch;       /* NULL: "global" if that is given, else "local" */
     int64_t test_batch_size;   /* 1000 */
-    char *eval_every;          /* "1epochs", see app/options/interval.h; "0": no tests */
+    char *eval_every;          /* "1epochs"; "0": no tests */
     int64_t accum;             /* 1: batches per optimizer step */
     int64_t seed;              /* 1 */
     int64_t limit;             /* -1: all images; else train on the first N */
-    double val_split;          /* 0; see app/options/val_split.h */
+    double val_split;          /* 0 */
     double target_acc; /* -1; stop after the test whose accuracy (0..1, or > 1: percent) reaches
                           it */
     bool drop_last;    /* of the sampler */
@@ -97,7 +99,7 @@ typedef struct options {
     char *run_dir;    /* default runs/<time>-<model> */
     char *resume;     /* NULL; "must": continue the run in run_dir; "auto": if there is one */
     char *init;       /* NULL; the model.safetensors or run folder whose weights it starts from */
-    char *save_every; /* "1epochs", see app/options/interval.h */
+    char *save_every; /* "1epochs" */
     int64_t keep;     /* 2: checkpoints that stay */
     bool save_model;  /* true; --no-save-model */
     char *checkpoint; /* eval: a model.safetensors or a run folder */
