@@ -37,9 +37,8 @@ typedef enum command {
 enum { OPTIONS_MAX_RUNS = 8 };
 
 /* Strings are owned by the options; NULL if not given and no default is noted. Numbers that may
- * be "not given" are -1 then. */
-/* How the texts of --adam-betas, --augment, --eval-every, --save-every and --val-split are read stands in
- * app/options/training_values.h. */
+ * be "not given" are -1 then. app/options/training_values.h reads those that are more than a
+ * number. */
 typedef struct options {
     command command;
     command help_topic; /* of COMMAND_HELP: the command asked about; COMMAND_HELP: the program */
