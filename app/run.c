@@ -6,7 +6,7 @@
 #include "app/train/failure.h"
 #include "base/cores.h"
 #include "base/log.h"
-#include "base/shell_words.h"
+#include "base/words.h"
 
 #include <stdio.h>
 #include <stdlib.h>

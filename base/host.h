@@ -2,6 +2,8 @@
 #ifndef MNIST_DDP_BASE_HOST_H
 #define MNIST_DDP_BASE_HOST_H
 
+#include "base/file.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,5 +21,11 @@ uint64_t host_number(void);
 
 /* "pid 4711 (python train.py)": its command line, cut; "?" if it cannot be read. */
 void process_name(int pid, char *out, size_t size_bytes);
+
+/* Programs by name. */
+
+/* Looks for a program as execvp does: in the folders of $PATH, or at `name` itself if it has a
+ * slash. `out` is its path; false if there is none that this user may execute. */
+bool executable_find(const char *name, char out[FILE_PATH_BYTES]);
 
 #endif

@@ -1,6 +1,6 @@
 #include "base/paragraph.h"
 
-#include "base/number.h"
+#include "base/words.h"
 
 #include <limits.h>
 #include <stdbool.h>

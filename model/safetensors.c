@@ -6,7 +6,7 @@
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "base/printable.h"
-#include "base/shell_words.h"
+#include "base/words.h"
 #include "model/safetensors_format.h"
 
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 #include "app/bench/cases.h"
 
-#include "base/comma_list.h"
-#include "base/number.h"
+#include "base/words.h"
 #include "model/model_kind.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "base/cores.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "base/number.h"
+#include "base/words.h"
 #include "kernels/device_kind.h"
 #include "kernels/ops.h"
 

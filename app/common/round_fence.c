@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/file_limit.h"
 #include "base/host.h"
-#include "base/number.h"
+#include "base/words.h"
 
 #include <errno.h>
 #include <limits.h>

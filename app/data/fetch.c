@@ -6,10 +6,10 @@
 #include "app/common/terminal.h"
 #include "app/data/set_report.h"
 #include "base/clock.h"
-#include "base/comma_list.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/module.h"
+#include "base/words.h"
 #include "data/download.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include "app/common/exit_codes.h"
 #include "app/common/machine.h"
 #include "app/doctor/checkup.h"
-#include "base/executable.h"
+#include "base/host.h"
 #include "base/module.h"
 #include "dist/process_group/backend_choice.h"
 #include "kernels/device_kind.h"

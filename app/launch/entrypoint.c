@@ -1,6 +1,5 @@
 #include "app/launch/entrypoint.h"
 
-#include "base/executable.h"
 #include "base/host.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 
 #include "app/launch/slurm_list.h"
 #include "base/host.h"
-#include "base/number.h"
+#include "base/words.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
 #include "app/launch/mpirun.h"
 
-#include "base/executable.h"
 #include "base/host.h"
 #include "base/module.h"
 

@@ -6,7 +6,7 @@
 #include "base/fnv1a.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "base/number.h"
+#include "base/words.h"
 #include "dist/store/store.h"
 
 #include <limits.h>

@@ -1,9 +1,8 @@
 #include "app/launch/rdzv_config.h"
 
-#include "app/options/nearest.h"
-#include "base/comma_list.h"
+#include "app/options/command_words.h"
 #include "base/log.h"
-#include "base/number.h"
+#include "base/words.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 

@@ -1,6 +1,6 @@
 #include "app/launch/slurm_list.h"
 
-#include "base/number.h"
+#include "base/words.h"
 
 #include <string.h>
 

@@ -4,11 +4,11 @@
 #include "app/common/round_fence.h"
 #include "app/common/run_log.h"
 #include "base/clock.h"
-#include "base/comma_list.h"
 #include "base/cores.h"
 #include "base/file_limit.h"
 #include "base/log.h"
 #include "base/text_stream.h"
+#include "base/words.h"
 #include "dist/net/socket_route.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "app/launch/worker_logs.h"
 
 #include "base/log.h"
-#include "base/number.h"
+#include "base/words.h"
 
 #include <ctype.h>
 #include <errno.h>

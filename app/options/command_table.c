@@ -1,7 +1,6 @@
 #include "app/options/command_table.h"
 
-#include "app/options/foreign_words.h"
-#include "app/options/nearest.h"
+#include "app/options/command_words.h"
 #include "app/options/options_table.h"
 
 #include <stdio.h>

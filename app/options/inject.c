@@ -1,6 +1,6 @@
 #include "app/options/inject.h"
 
-#include "app/options/nearest.h"
+#include "app/options/command_words.h"
 
 #include <stddef.h>
 #include <stdio.h>

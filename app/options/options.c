@@ -3,7 +3,6 @@
 #include "app/options/command_table.h"
 #include "app/options/command_words.h"
 #include "app/options/config.h"
-#include "app/options/foreign_words.h"
 #include "app/options/options_table.h"
 #include "app/options/options_value.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 #include "app/options/options_table.h"
 
-#include "app/options/nearest.h"
+#include "app/options/command_words.h"
 #include "model/model_kind.h"
 
 #include <stdio.h>

@@ -1,7 +1,6 @@
 #include "app/options/training_values.h"
 
-#include "base/comma_list.h"
-#include "base/number.h"
+#include "base/words.h"
 
 #include <errno.h>
 #include <math.h>

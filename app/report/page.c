@@ -2,7 +2,6 @@
 
 #include "app/common/run_files.h"
 #include "app/report/html.h"
-#include "app/report/image.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/text_stream.h"

@@ -2,7 +2,7 @@
 
 #include "app/common/subprocess.h"
 #include "app/report/report.h"
-#include "base/executable.h"
+#include "base/host.h"
 #include "base/file_draft.h"
 
 #include <ctype.h>

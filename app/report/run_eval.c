@@ -3,7 +3,6 @@
 #include "app/common/json_value.h"
 #include "app/common/run_files.h"
 #include "app/report/html.h"
-#include "app/report/image.h"
 #include "app/report/run_tables.h"
 
 #include <math.h>

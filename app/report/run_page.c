@@ -3,7 +3,6 @@
 #include "app/common/run_files.h"
 #include "app/report/chart.h"
 #include "app/report/html.h"
-#include "app/report/image.h"
 #include "app/report/run_charts.h"
 #include "app/report/run_data.h"
 #include "app/report/run_eval.h"

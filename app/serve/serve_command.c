@@ -12,7 +12,7 @@
 #include "base/module.h"
 #include "data/dataset.h"
 #include "data/raster/mnist_image.h"
-#include "data/raster/netpbm.h"
+#include "data/raster/raster_file.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "model/prediction.h"
@@ -33,7 +33,7 @@
  *                                    "loads"}, "run": null or as run_watch_lines has it,
  *                                    "examples": count}
  *     GET  /examples/INDEX          {"examples": [{"index", "label", "picture"}, ...]}
- *     POST /predict                 a drawing as a PGM file (data/raster/netpbm.h) gives
+ *     POST /predict                 a drawing as a PGM file (data/raster/raster_file.h) gives
  *                                   {"picture", "label", "probabilities"}, or {"error": "..."},
  *                                   with the picture if there is only no model
  *

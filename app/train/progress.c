@@ -4,8 +4,8 @@
 #include "app/common/version.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/number.h"
 #include "base/printable.h"
+#include "base/words.h"
 #include "dist/chunk.h"
 #include "kernels/ops.h"
 

@@ -8,7 +8,7 @@
 #include "app/train/failure.h"
 #include "base/log.h"
 #include "base/printable.h"
-#include "base/shell_words.h"
+#include "base/words.h"
 #include "kernels/ops.h"
 #include "model/checkpoint_folder.h"
 

@@ -6,7 +6,7 @@
 #include "app/common/runs_folder.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/number.h"
+#include "base/words.h"
 #include "model/checkpoint_folder.h"
 #include "model/schedule.h"
 

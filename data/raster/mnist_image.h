@@ -5,7 +5,7 @@
 #define MNIST_DDP_DATA_RASTER_MNIST_IMAGE_H
 
 #include "data/idx.h"
-#include "data/raster/raster.h"
+#include "data/raster/raster_file.h"
 
 #include <stdbool.h>
 

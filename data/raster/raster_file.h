@@ -1,10 +1,43 @@
-/* A picture out of a file that is not trusted. */
+/* Pictures of any size as files: netpbm's and PNG. */
 #ifndef MNIST_DDP_DATA_RASTER_RASTER_FILE_H
 #define MNIST_DDP_DATA_RASTER_RASTER_FILE_H
 
-#include "data/raster/raster.h"
+#include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+/* A picture of any size in grey. */
+
+enum {
+    RASTER_MAX_SIDE = 16384,
+    RASTER_MAX_PIXELS = 32 << 20, /* bounds the memory that one picture takes */
+};
+
+typedef struct raster {
+    int width, height;
+    uint8_t *grey; /* (height, width): 0 is black, 255 white */
+} raster;
+
+/* Checks the sides and takes memory for the pixels, which are not set. STATUS_INVALID and
+ * STATUS_NO_MEMORY; `name` is for messages. */
+status raster_make(const char *name, uint64_t width, uint64_t height, raster *out);
+
+/* Accepts a zeroed one. */
+void raster_free(raster *p);
+
+/* netpbm's formats: P1 and P4 (PBM), P2 and P5 (PGM), P3 and P6 (PPM); the first of each pair is
+ * text. */
+
+/* Do the first bytes of a file say P1 to P6? */
+bool netpbm_magic(const uint8_t *bytes, size_t size_bytes);
+
+/* The first picture of the file. Colours become their luminance (ITU-R BT.709's weights), 16 bits
+ * are rounded to eight. Fails as raster_file_decode, and names the byte. */
+status netpbm_decode(const char *name, const uint8_t *bytes, size_t size_bytes, raster *out);
+
+/* A picture out of a file that is not trusted. */
 
 enum { RASTER_FILE_MAX_BYTES = 128 << 20 };
 

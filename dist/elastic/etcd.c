@@ -1,6 +1,6 @@
 #include "dist/elastic/etcd.h"
 
-#include "base/base64.h"
+#include "base/digest.h"
 
 #include <errno.h>
 #include <inttypes.h>

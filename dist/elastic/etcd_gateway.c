@@ -2,11 +2,11 @@
 
 #include "base/byte_buffer.h"
 #include "base/clock.h"
-#include "base/comma_list.h"
 #include "base/json_text.h"
 #include "base/module.h"
 #include "base/printable.h"
 #include "base/transfer_ops.h"
+#include "base/words.h"
 #include "dist/net/socket_address.h"
 
 #include <stdio.h>

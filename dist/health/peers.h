@@ -1,13 +1,17 @@
+/* Processes of this host: which one a number means, and whether those of a group live. */
+#ifndef MNIST_DDP_DIST_HEALTH_PEERS_H
+#define MNIST_DDP_DIST_HEALTH_PEERS_H
+
+#include "dist/collective/process_group_ops.h"
+
+#include <stdint.h>
+
 /* The processes of a group's ranks, and which of them live: watched through pidfds and /proc if all
  * ranks are on this host, else not at all.
  *
  * The ranks meet (membership.h): each says who it is, or why it goes no further, and all get the
  * same list.
  */
-#ifndef MNIST_DDP_DIST_HEALTH_PEERS_H
-#define MNIST_DDP_DIST_HEALTH_PEERS_H
-
-#include "dist/collective/process_group_ops.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,4 +41,32 @@ int peers_find_stopped(const peers *p, int from);
 #ifdef __cplusplus
 }
 #endif
+
+/* One process of this host, and whether it lives. */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A pid may be given to another process later; a pid with its start never is. */
+typedef struct process_id {
+    int32_t pid;    /* as this process's namespace numbers it */
+    uint64_t start; /* in clock ticks since the machine started; 0: not known */
+} process_id;
+
+typedef enum process_state {
+    PROCESS_ENDED,
+    PROCESS_RUNS,
+    PROCESS_STOPPED, /* by a signal (SIGSTOP) or a debugger */
+} process_state;
+
+process_id process_self(void);
+
+/* Reads /proc/<pid>/stat. A process that has ended and was not waited for yet has ended. */
+process_state process_look(process_id id);
+
+#ifdef __cplusplus
+}
+#endif
+
 #endif

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "dist/collective/collective.h"
-#include "dist/health/process.h"
+#include "dist/health/peers.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 #include "dist/membership/membership.h"
 
 #include "base/clock.h"
-#include "base/number.h"
+#include "base/words.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/lease.h"
 #include "dist/store/store_watch.h"

@@ -1,7 +1,7 @@
 #include "dist/net/socket_address.h"
 
 #include "base/host.h"
-#include "base/number.h"
+#include "base/words.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

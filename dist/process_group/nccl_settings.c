@@ -1,8 +1,8 @@
 #include "dist/process_group/nccl_settings.h"
 
-#include "base/comma_list.h"
 #include "base/host.h"
 #include "base/module.h"
+#include "base/words.h"
 #include "dist/collective/process_group_ops.h"
 
 #include <errno.h>

@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "dist/health/rank_status.h"
 #include "dist/process_group/backend_choice.h"
-#include "dist/process_group/process_group_check.h"
 #include "dist/process_group/process_group_state.h"
 #include "kernels/ops.h"
 

@@ -1,19 +1,69 @@
-/* A process group and its works, for the files of this folder. */
+/* What the files of a process group share, and the small parts of it. */
 #ifndef MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_STATE_H
 #define MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_STATE_H
 
 #include "base/spares.h"
+#include "base/status.h"
 #include "dist/collective/process_group_ops.h"
+#include "dist/collective/process_group_options.h"
 #include "dist/health/flight_recorder.h"
 #include "dist/health/peers.h"
 #include "dist/health/rank_status.h"
-#include "dist/process_group/allocations.h"
-#include "dist/process_group/first_runs.h"
-#include "dist/process_group/injected_delay.h"
 #include "dist/process_group/process_group.h"
 #include "dist/process_group/staging.h"
 
 #include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Memory that goes with its owner: a list of what was handed out. */
+
+/* All zero is an empty list. The owner locks it. */
+typedef struct allocations {
+    struct allocation *first;
+} allocations;
+
+/* As memory_alloc; freed by allocations_free. */
+status allocations_add(allocations *list, size_t size_bytes, void **out);
+void allocations_free(allocations *list);
+
+/* Which collectives of a group run for the first time. */
+
+enum { FIRST_RUNS_MOST = 64 };
+
+/* {0}: none so far. */
+typedef struct first_runs {
+    int n;
+    struct {
+        collective_kind kind;
+        dtype type;
+        int root;
+        size_t count;
+    } seen[FIRST_RUNS_MOST];
+} first_runs;
+
+/* Notes the collective; whether none of its kind, type, size and root or peer was noted before.
+ * Beyond FIRST_RUNS_MOST of them none counts as the first. */
+bool first_runs_note(first_runs *runs, const collective *c);
+
+/* The injected delay: a slow wire that carries one message at a time. A message gets the wire when
+ * it is sent, or when the one before has left it, if that is later. It keeps the wire for the
+ * delay, and arrives no earlier. The delay runs by the clock, whatever the caller does meanwhile.
+ */
+
+typedef struct injected_delay {
+    int64_t delay_ns; /* 0: none */
+    int64_t free_ns;  /* when the latest message leaves it */
+} injected_delay;
+
+/* When a message sent now leaves the wire. */
+int64_t injected_delay_send(injected_delay *delay);
+
+/* Returns when `leaves_ns` has passed; raises *done_ns to it. STATUS_TIMEOUT at the deadline. */
+status injected_delay_wait(int64_t leaves_ns, int64_t deadline_ns, int64_t *done_ns);
+
+/* A process group and its works, for the files of this folder. */
 
 typedef enum work_state {
     WORK_HELD,       /* its data, or that of works before it, is on its way to host memory */
@@ -82,5 +132,10 @@ status process_group_check_call(process_group *group, const collective *c);
 
 /* The lock is held. STATUS_OK, or why the group is broken. */
 status process_group_broken(process_group *group);
+
+/* Whether a process group can be made as asked. */
+
+/* STATUS_INVALID with what is wrong. */
+status process_group_check_options(const process_group_options *options);
 
 #endif

@@ -17,11 +17,7 @@
 #include "dist/collective/process_group_ops.h"
 #include "dist/health/flight_recorder.h"
 #include "dist/health/rank_status.h"
-#include "dist/process_group/allocations.h"
 #include "dist/process_group/backend_choice.h"
-#include "dist/process_group/first_runs.h"
-#include "dist/process_group/injected_delay.h"
-#include "dist/process_group/process_group_check.h"
 #include "dist/process_group/staging.h"
 #include "kernels/ops.h"
 

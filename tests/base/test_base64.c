@@ -1,5 +1,5 @@
 /* Bytes as base64, and back. */
-#include "base/base64.h"
+#include "base/digest.h"
 #include "tests/support/suite.h"
 
 #include <string.h>

@@ -1,8 +1,6 @@
 /* Lists and numbers of a flag, a command as a shell takes it, and programs by name. */
-#include "base/comma_list.h"
-#include "base/executable.h"
-#include "base/number.h"
-#include "base/shell_words.h"
+#include "base/host.h"
+#include "base/words.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* A rendezvous by etcd whose endpoint is none: who is there is named, and no call takes long. */
-#include "base/base64.h"
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/module.h"
 #include "dist/elastic/dynamic_rendezvous.h"
 #include "dist/store/store.h"

@@ -1,7 +1,7 @@
 /* Whether a process lives, who the ranks of a group are, and who of them failed first. */
 #include "base/clock.h"
 #include "dist/health/first_cause.h"
-#include "dist/health/process.h"
+#include "dist/health/peers.h"
 #include "dist/store/store.h"
 #include "tests/support/suite.h"
 
