@@ -2,8 +2,8 @@
 
 #include "app/common/subprocess.h"
 #include "app/report/report.h"
-#include "base/host.h"
 #include "base/file_draft.h"
+#include "base/host.h"
 
 #include <ctype.h>
 #include <errno.h>
