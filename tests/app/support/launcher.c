@@ -41,6 +41,7 @@ worker_spec launcher_plan(int nproc)
                          .world_size = nproc,
                          .master_addr = "127.0.0.1",
                          .store_on_loopback = true,
+                         .health_check_port = -1,
                          .run_id = "none",
                          .role = "default",
                          .join_ms = 10000,
