@@ -72,6 +72,8 @@ status elastic_link_send(int fd, const elastic_message *message)
                                                       : json_integer(message->round));
     if (message->word == ELASTIC_LEFT)
         json_object_set_new(packet, "step", json_integer(message->step));
+    if (message->unmet)
+        json_object_set_new(packet, "unmet", json_true());
     status st = json_text_print(packet, JSON_COMPACT, &text);
     json_decref(packet);
     if (st == STATUS_OK)
@@ -121,6 +123,7 @@ static bool read_message(const json_t *packet, elastic_message *out)
             continue;
         if (word == ELASTIC_JOIN)
             return read_place(value, out);
+        out->unmet = json_is_true(json_object_get(packet, "unmet"));
         return read_number(packet, WORDS[word], 0, INT_MAX, &out->round) &&
                (word != ELASTIC_LEFT || read_number(packet, "step", -1, INT64_MAX, &out->step));
     }

@@ -7,7 +7,8 @@
  *   {"leave": 3}                     end round 3 now: a node is lost, or the lease is. Collectives
  *                                    under way fail.
  *                    {"left": 3, "step": 812}
- *                                    it runs no round, and has the state after step 812 (-1: none)
+ *                                    it runs no round, and has the state after step 812 (-1: none);
+ *                                    with "unmet": true if it had not met all other ranks
  *   {"join": {...}}                  its place in the next round: the process goes on
  *
  * A rank that has left and is not asked to join within the time that --join-timeout says ends (69);
@@ -40,7 +41,8 @@ typedef struct elastic_place {
 typedef struct elastic_message {
     elastic_word word;
     int64_t round;       /* of all */
-    int64_t step;        /* of ELASTIC_LEFT */
+    int64_t step;        /* of ELASTIC_LEFT, */
+    bool unmet;          /* likewise */
     elastic_place place; /* of ELASTIC_JOIN */
 } elastic_message;
 

@@ -274,6 +274,15 @@ static status await_round(agent *self, bool *over, int *code)
     return STATUS_OK;
 }
 
+/* Elastic: notes since when no round has begun. Whether that is too long. */
+static bool is_too_late(agent *self, bool unmet)
+{
+    int64_t now_ns = clock_now_ns();
+    if (!unmet || self->unmet_ns == 0)
+        self->unmet_ns = unmet ? now_ns : 0;
+    return unmet && now_ns - self->unmet_ns > self->spec->join_ms * 1000000;
+}
+
 /* Elastic: of the round that this node leaves. */
 static void note_lost(agent *self, const group_outcome *outcome)
 {
@@ -292,15 +301,12 @@ static status give_round_up(agent *self, bool *again, int *code)
     const agent_channel_snapshot *nodes = &current->nodes;
     bool over = current->news.phase != RENDEZVOUS_RUNS;
     const char *why = over || nodes->failure == NULL ? current->news.reason : nodes->failure;
-    int64_t now_ns = clock_now_ns();
     *code = EXIT_CODE_RENDEZVOUS;
     if (self->signals.first != 0)
         return stopped_while(self, "the nodes were joining", code);
     if (nodes->unfit)
         return FAIL(STATUS_INVALID, "%s", nodes->failure);
-    if (self->unmet_ns == 0)
-        self->unmet_ns = now_ns;
-    if (now_ns - self->unmet_ns > self->spec->join_ms * 1000000)
+    if (is_too_late(self, true))
         return fail_unmet(self, why);
     LOG_W("round %lld does not begin: %s", (long long)self->spec->round, why);
     note_lost(self, &(group_outcome){0});
@@ -324,11 +330,15 @@ static status run_round(agent *self, bool *again, int *code)
     TRY(await_nodes(self));
     if (!current->nodes.joined)
         return give_round_up(self, again, code);
-    self->unmet_ns = 0;
     current->number = (int)self->spec->round;
     *code = EXIT_CODE_INTERNAL;
     TRY(attempt_run(current));
     TRY(conclude(self, code, &outcome));
+    if (is_too_late(self, outcome.unmet)) {
+        group_outcome_free(&outcome);
+        *code = EXIT_CODE_RENDEZVOUS;
+        return fail_unmet(self, "its ranks have not all met");
+    }
     bool cut_off = current->nodes.failure != NULL && !current->nodes.has_outcome;
     bool goes_on = outcome.again || cut_off;
     *again = goes_on && self->signals.first == 0;
@@ -336,8 +346,9 @@ static status run_round(agent *self, bool *again, int *code)
     close_channel(self);
     store_server_forget(self->server);
     if (*again)
-        round_agent_left(current->rounds,
-                         !cut_off && outcome.counts ? ROUND_PARTING_COUNTS : ROUND_PARTING_PLAIN);
+        round_agent_left(current->rounds, outcome.unmet                ? ROUND_PARTING_APART
+                                          : !cut_off && outcome.counts ? ROUND_PARTING_COUNTS
+                                                                       : ROUND_PARTING_PLAIN);
     else if (goes_on)
         *code = 128 + self->signals.first; /* the others go on */
     else if (outcome.code == 0)

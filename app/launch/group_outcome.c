@@ -25,6 +25,7 @@ typedef struct firsts {
     const node_report *by_state[AGENT_STATES]; /* of AGENT_FAILED the one that tells most */
     const node_report *signaled;               /* its agent was told to stop, whatever came */
     int n_lost, n_signaled;
+    bool unmet; /* ranks of some node had not met all others */
 } firsts;
 
 static firsts find_firsts(const node_report *reports, int n)
@@ -37,6 +38,7 @@ static firsts find_firsts(const node_report *reports, int n)
             found.n_lost++;
             continue;
         }
+        found.unmet = found.unmet || report->unmet;
         found.n_signaled += report->signal != 0;
         if (report->signal != 0)
             found.signaled = report;
@@ -135,7 +137,8 @@ static status list_lost(const node_report *reports, int n, const firsts *found, 
 }
 
 /* What an elastic job does that no rank is to blame for: the others go on. Ranks that have left by
- * themselves, for no reason that anybody knows, are a failure. */
+ * themselves, for no reason that anybody knows, are a failure; but if they had not all met, the
+ * next round is one of fewer nodes. */
 static void go_on(const firsts *found, const worker_spec *spec, int n, group_outcome *out)
 {
     if (found->n_signaled == n && found->by_state[AGENT_LEFT] != NULL)
@@ -146,10 +149,19 @@ static void go_on(const firsts *found, const worker_spec *spec, int n, group_out
                 found->by_state[AGENT_DIVERGED] != NULL ||
                 (found->by_state[AGENT_PREEMPTED] != NULL && !changes);
     bool unexplained = !changes && found->by_state[AGENT_STOPPED] != NULL;
-    if (ends || (unexplained && spec->restarts >= spec->max_restarts) || (!changes && !unexplained))
+    bool unmet = unexplained && found->unmet && n > 1;
+    bool counts = unexplained && !unmet;
+    if (ends || (counts && spec->restarts >= spec->max_restarts) || (!changes && !unexplained))
         return;
     out->again = true;
-    out->counts = unexplained;
+    out->counts = counts;
+    out->unmet = unmet;
+    if (unmet)
+        snprintf(
+            out->text, sizeof out->text,
+            "round %lld does not begin: its ranks have not all met (is a port or a way between "
+            "two nodes closed?); the next one is without node %d, if enough are left",
+            (long long)spec->round, n - 1);
 }
 
 status group_outcome_make(const node_report *reports, int n, const worker_spec *spec,
@@ -203,6 +215,7 @@ status group_outcome_write(const group_outcome *outcome, char **out)
     json_t *object = json_object();
     json_object_set_new(object, "again", json_boolean(outcome->again));
     json_object_set_new(object, "counts", json_boolean(outcome->counts));
+    json_object_set_new(object, "unmet", json_boolean(outcome->unmet));
     json_object_set_new(object, "code", json_integer(outcome->code));
     json_object_set_new(object, "text", json_value_text(outcome->text));
     json_object_set_new(object, "told_by", json_integer(outcome->told_by));
@@ -240,6 +253,7 @@ static status read_object(const json_t *object, group_outcome *out)
     const json_t *told_by = json_object_get(object, "told_by");
     out->again = json_is_true(json_object_get(object, "again"));
     out->counts = json_is_true(json_object_get(object, "counts"));
+    out->unmet = json_is_true(json_object_get(object, "unmet"));
     out->failed = cause != NULL;
     out->told_by = json_is_integer(told_by) ? (int)json_integer_value(told_by) : -1;
     TRY(json_value_integer(object, "code", 0, 255, &out->code));

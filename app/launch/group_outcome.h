@@ -7,6 +7,7 @@
 typedef struct group_outcome {
     bool again;  /* all start their workers again, as the next attempt */
     bool counts; /* of `again`: as one of --max-restarts, because a rank has failed */
+    bool unmet;  /* of `again`: elastic: the ranks of the round have not all met */
     int code;    /* else what all exit with: the first failing rank's code, 0, ... */
     bool failed; /* `cause` is set */
     process_failure cause;

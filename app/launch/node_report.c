@@ -67,6 +67,8 @@ status node_report_make(const worker_group *group, agent_state state, int signal
                         bool memory_killed, node_report *out)
 {
     node_report report = {.node = group->start.spec->node_rank, .state = state, .signal = signal};
+    for (int i = 0; i < group->n; i++)
+        report.unmet = report.unmet || (group->workers[i].waits && group->workers[i].unmet);
     if (report.state == AGENT_FAILED) {
         TRY(process_failure_read(&group->workers[group->cause], &group->start, &report.cause));
         report.cause.memory_killed = memory_killed;
@@ -106,6 +108,7 @@ status node_report_write(const node_report *report, char **out)
     json_t *object = json_object();
     json_object_set_new(object, "result", json_integer(report->state - AGENT_SUCCEEDED));
     json_object_set_new(object, "signal", json_integer(report->signal));
+    json_object_set_new(object, "unmet", json_boolean(report->unmet));
     json_object_set_new(object, "hangs", json_value_text(report->hangs));
     json_object_set_new(object, "notes",
                         json_value_text(report->notes != NULL ? report->notes : ""));
@@ -144,6 +147,7 @@ static status read_object(const json_t *object, const worker_spec *spec, node_re
     int result = 0;
     TRY(json_value_integer(object, "result", 0, AGENT_STATES - 1 - AGENT_SUCCEEDED, &result));
     TRY(json_value_integer(object, "signal", 0, NSIG - 1, &out->signal));
+    out->unmet = json_is_true(json_object_get(object, "unmet"));
     TRY(json_value_copy(object, "hangs", out->hangs, sizeof out->hangs));
     TRY(node_report_read_notes(object, &out->notes));
     if (cause != NULL)

@@ -13,6 +13,7 @@ typedef struct node_report {
     agent_state state;                 /* AGENT_SUCCEEDED or later */
     int signal;                        /* that has told its agent to stop; 0: none has */
     bool lost;                         /* nothing was heard of the node: `text` says how long */
+    bool unmet;                        /* elastic: its ranks had not met all others */
     process_failure cause;             /* of AGENT_FAILED; owned */
     char hangs[HANG_REPORT_WHO_BYTES]; /* of its ranks, as hang_report_name has it */
     char *notes; /* where its ranks were, if one waited in vain: lines, or ""; owned */

@@ -183,10 +183,12 @@ void round_agent_note_lost(round_agent *self, int node)
 
 void round_agent_left(round_agent *self, round_parting how)
 {
+    if (how == ROUND_PARTING_APART && self->spec->node_rank == 0)
+        round_agent_note_lost(self, self->spec->nnodes - 1);
     round_departure departure = {.lost = self->lost,
                                  .n_lost = self->n_lost,
                                  .restarts = self->spec->restarts + (how == ROUND_PARTING_COUNTS),
-                                 .unmet = how == ROUND_PARTING_UNMET};
+                                 .unmet = how == ROUND_PARTING_UNMET || how == ROUND_PARTING_APART};
     round_fence_set(self->fence, 0);
     dynamic_rendezvous_left(self->rdzv, &departure);
 }

@@ -35,6 +35,7 @@ void round_agent_note_lost(round_agent *self, int node);
 
 typedef enum round_parting {
     ROUND_PARTING_UNMET,  /* the nodes of the round have not met: who was noted did not come */
+    ROUND_PARTING_APART,  /* they have, and not all ranks: node 0 names the last one */
     ROUND_PARTING_PLAIN,  /* it has ended, at no cost */
     ROUND_PARTING_COUNTS, /* it costs a restart */
 } round_parting;

@@ -401,6 +401,7 @@ bool worker_has_left(worker *w)
         return false;
     w->running = false;
     w->waits = true;
+    w->unmet = message.unmet;
     return true;
 }
 

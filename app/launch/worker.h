@@ -19,6 +19,7 @@ typedef struct worker {
     pid_t pid;    /* 0: not started */
     bool running; /* in this attempt */
     bool waits;   /* elastic: it has left its round, and waits for its place in the next one */
+    bool unmet;   /* likewise: the ranks of that round had not all met */
     int link_fd;  /* elastic: to it (app/common/elastic_link.h); 0: it has none */
     int rank_fd;  /* its own end, until it is started */
     bool reaped;

@@ -236,10 +236,11 @@ void elastic_finish(elastic *link)
     pthread_mutex_unlock(&link->lock);
 }
 
-status elastic_left(elastic *link, int64_t step)
+status elastic_left(elastic *link, int64_t step, bool unmet)
 {
     pthread_mutex_lock(&link->lock);
-    elastic_message message = {.word = ELASTIC_LEFT, .round = link->round, .step = step};
+    elastic_message message = {
+        .word = ELASTIC_LEFT, .round = link->round, .step = step, .unmet = unmet};
     pthread_mutex_unlock(&link->lock);
     return elastic_link_send(link->fd, &message);
 }

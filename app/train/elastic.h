@@ -37,8 +37,9 @@ status elastic_check(const elastic *link);
 /* The run is done but for its last words: from now on the agent's do not end the round. */
 void elastic_finish(elastic *link);
 
-/* The rank runs no round, and has the state after `step` (-1: none). */
-status elastic_left(elastic *link, int64_t step);
+/* The rank runs no round, and has the state after `step` (-1: none). unmet: the latest one's ranks
+ * had not all met. */
+status elastic_left(elastic *link, int64_t step, bool unmet);
 
 /* Waits for the rank's place in the next round, and sets it in *place, as long as its agent waits:
  * that one knows the job's --join-timeout. STATUS_IO if the agent is gone, or a signal asks for the

@@ -195,7 +195,7 @@ status rounds_keep(training *t)
 status rounds_await_next(training *t, rendezvous_place *place)
 {
     int64_t was = place->round;
-    TRY(elastic_left(t->link, t->kept.step));
+    TRY(elastic_left(t->link, t->kept.step, !t->runs));
     t->left_ns = clock_now_ns();
     TRY(elastic_await_join(t->link, &t->signals.asked_by, place));
     t->joined_ns = clock_now_ns();

@@ -211,7 +211,7 @@ static status wait_turn(round_machine *machine, const round_view *view, int64_t 
         const round_node *self = &machine->self;
         int lost = self->n_lost > 0 ? round_rank_of(state, self->lost[0]) : -1;
         if (lost >= 0 && self->unmet)
-            return write_over(view, out, "node %d (%s) and node %d (%s) have not met", rank,
+            return write_over(view, out, "not all have met: node %d (%s) names node %d (%s)", rank,
                               round_host_of(self->id).text, lost,
                               round_host_of(self->lost[0]).text);
         if (lost >= 0)
@@ -337,14 +337,23 @@ static bool is_lost(const round_machine *machine, const round_state *there)
             !same_members(there, &machine->last));
 }
 
+uint64_t round_absences_hash(const round_state *state)
+{
+    uint64_t hash = FNV1A_START;
+    for (int i = 0; i < state->n_absences; i++) {
+        bool tries = round_rank_of(state, state->absences[i].id) >= 0;
+        hash = fnv1a(hash, &state->absences[i], sizeof state->absences[i]);
+        hash = fnv1a(hash, &tries, sizeof tries);
+    }
+    return hash;
+}
+
 /* Whoever has just not come. The times count from when this node sees the state's absences. */
 static void leave_out(round_machine *machine, const round_view *view, int64_t now_ms,
                       round_action *out)
 {
     const round_state *state = &view->state;
-    uint64_t hash = FNV1A_START;
-    for (int i = 0; i < state->n_absences; i++)
-        hash = fnv1a(hash, &state->absences[i], sizeof state->absences[i]);
+    uint64_t hash = round_absences_hash(state);
     if (hash != machine->absences)
         machine->absent_ms = now_ms;
     machine->absences = hash;

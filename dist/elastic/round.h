@@ -23,7 +23,9 @@
  *                    rank makes a step in that round.
  *   who is absent    A member that never comes to its round (others reach the service, and not it)
  *                    is left out of the next ones for a while, if enough others wait. So it costs
- *                    the others little.
+ *                    the others little. If all have come, but their ranks have not all met, node 0
+ *                    names the latest one, as nobody knows whose fault it is; in the next round, if
+ *                    they have still not met, the one before it.
  *   a closed job     never opens again.
  *   a lost state     A node that finds an older state than its own, the service having been started
  *                    anew say, ends: others may still live in a round of which it does not know.
@@ -53,8 +55,8 @@ typedef struct round_machine {
     round_ending ending;
     char reason[ROUND_REASON_BYTES];
     int64_t enough_ms; /* since when enough nodes wait; -1: they do not */
-    int64_t absent_ms; /* since when it knows the state's absences, */
-    uint64_t absences; /* these: a hash */
+    int64_t absent_ms; /* since when it knows the state's absences, and who of them tries again: */
+    uint64_t absences; /* round_absences_hash */
     int64_t newest;    /* the order of the latest newcomer that was seen; 0: there is none, */
     int64_t newest_ms; /* and since when */
 } round_machine;
@@ -107,5 +109,7 @@ status round_step(round_machine *machine, const round_event *event, int64_t now_
                   round_action *out);
 
 void round_action_free(round_action *action);
+
+uint64_t round_absences_hash(const round_state *state);
 
 #endif

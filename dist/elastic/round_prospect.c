@@ -77,6 +77,7 @@ int64_t round_prospect_leave_out(const round_rules *rules, const round_view *vie
 {
     enum { MOST_DOUBLINGS = 10 };
     int64_t first_ms = INT64_MAX;
+    round_node *next = NULL;
     for (int i = 0; i < view->n; i++)
         view->nodes[i].left_out = false;
     mark_absent(view);
@@ -87,10 +88,14 @@ int64_t round_prospect_leave_out(const round_rules *rules, const round_view *vie
             continue;
         int doublings = node->absences - 1 < MOST_DOUBLINGS ? node->absences - 1 : MOST_DOUBLINGS;
         int64_t until_ms = (int64_t)ROUND_ABSENCE_MS << doublings;
-        node->left_out = node->waits && since_ms < until_ms;
-        if (node->left_out && until_ms < first_ms)
+        node->left_out = node->waits;
+        if (node->waits && since_ms >= until_ms && (!next || node->absences < next->absences))
+            next = node;
+        else if (node->waits && since_ms < until_ms && until_ms < first_ms)
             first_ms = until_ms;
     }
+    if (next != NULL)
+        next->left_out = false;
     if (count_left(view) < rules->min && view->state.over)
         leave_out_fewer(rules, view);
     return first_ms;
@@ -146,7 +151,7 @@ static void list_waiting(const round_view *view, char *out, size_t size_bytes)
         int length =
             snprintf(out + used, size_bytes - used, "%s%s (%d rank%s%s)", used > 0 ? ", " : "",
                      round_host_of(node->id).text, node->nproc, node->nproc == 1 ? "" : "s",
-                     node->left_out ? "; left out for now, as it did not come" : "");
+                     node->left_out ? "; left out for now, as a round with it did not begin" : "");
         used += length > 0 ? (size_t)length : 0;
     }
 }

@@ -25,9 +25,10 @@ typedef struct round_prospect {
 } round_prospect;
 
 /* Marks in the view who is left out of the next round: who has just not come to its round, and who
- * did not come to an earlier one, for ROUND_ABSENCE_MS after that, twice as long each time. But not
- * so many that fewer than `min` are left. since_ms: since when the state's absences are known,
- * now_ms included. Returns when the first of them is let in again, in the same time; INT64_MAX. */
+ * did not come to an earlier one, for ROUND_ABSENCE_MS after that, twice as long each time. They
+ * are let in one at a time, so that it is known who does not come. But not so many are left out
+ * that fewer than `min` are left. since_ms: since when the state's absences are known, now_ms
+ * included. Returns when the first of them is let in again, in the same time; INT64_MAX. */
 enum { ROUND_ABSENCE_MS = 8000 };
 int64_t round_prospect_leave_out(const round_rules *rules, const round_view *view,
                                  int64_t since_ms);

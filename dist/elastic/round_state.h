@@ -26,7 +26,8 @@ typedef struct round_node {
     bool waits;    /* for the round after `round`; false: it runs `round` */
     int64_t round; /* that it runs, or has left; 0: it has been in none */
     int restarts;  /* after failed ranks: how many it knows of */
-    bool unmet;    /* `round` never began here: `lost` are those that did not come to it */
+    bool unmet;    /* `round` never began here: `lost` are those that did not come to it, or, of
+                      node 0, its last member, if not all ranks have met */
     char (*lost)[ROUND_ID_BYTES]; /* members of `round` whose connections have closed */
     int n_lost;
 

@@ -28,7 +28,7 @@ static const elastic_message MESSAGES[] = {
     {.word = ELASTIC_PAUSE, .round = 3},
     {.word = ELASTIC_LEAVE, .round = 4},
     {.word = ELASTIC_LEFT, .round = 4, .step = -1},
-    {.word = ELASTIC_LEFT, .round = 5, .step = INT64_C(81200000000)},
+    {.word = ELASTIC_LEFT, .round = 5, .step = INT64_C(81200000000), .unmet = true},
     {.word = ELASTIC_JOIN,
      .round = 6,
      .place = {.round = 6,
@@ -57,6 +57,7 @@ START_TEST(a_message_arrives_as_it_was_sent)
     ck_assert_int_eq(got.word, sent->word);
     ck_assert_int_eq(got.round, sent->round);
     ck_assert_int_eq(got.step, sent->step);
+    ck_assert(got.unmet == sent->unmet);
     ck_assert_int_eq(memcmp(&got.place, &sent->place, sizeof got.place), 0);
 }
 END_TEST

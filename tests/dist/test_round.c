@@ -78,9 +78,10 @@ static void expand(visits *all, int at, const round_rules *rules)
 typedef struct extent {
     int nodes, faults;
     int unreachable; /* of the nodes, the last ones */
-    int runs;        /* it begins with a round of so many nodes */
-    int limit;       /* worlds, the nearest first; 0: all */
-    int every;       /* from one of so many it is seen whether all goes on by itself */
+    int apart; /* n: the ranks of the nth node and of the one after it do not meet; 0: all do */
+    int runs;  /* it begins with a round of so many nodes */
+    int limit; /* worlds, the nearest first; 0: all */
+    int every; /* from one of so many it is seen whether all goes on by itself */
     round_rules rules;
 } extent;
 
@@ -92,6 +93,10 @@ static world first_world(const extent *e)
         first.nodes[i].life = WORLD_DEAD;
     for (int i = e->nodes - e->unreachable; i < e->nodes; i++)
         first.nodes[i].unreachable = 1;
+    if (e->apart > 0) {
+        first.nodes[e->apart - 1].apart = (uint8_t)(1 << e->apart);
+        first.nodes[e->apart].apart = (uint8_t)(1 << (e->apart - 1));
+    }
     for (int i = 0; i < e->runs && broken == NULL; i++) {
         world next;
         ck_assert(world_move(&first, WORLD_START, i, &e->rules, &next, &broken));
@@ -118,8 +123,8 @@ static void explore(const extent *e)
         if (broken != NULL)
             fail_at(&all, i, WORLD_EVENTS, 0, broken);
     }
-    printf("%d nodes, %d unreachable, rounds of %d to %d, %d faults: %d worlds, %s\n", e->nodes,
-           e->unreachable, e->rules.min, e->rules.max, e->faults, i,
+    printf("%d nodes, %d unreachable, %d apart, rounds of %d to %d, %d faults: %d worlds, %s\n",
+           e->nodes, e->unreachable, 2 * (e->apart > 0), e->rules.min, e->rules.max, e->faults, i,
            i == all.n ? "all" : "the nearest");
     free(all.worlds);
     free(all.slots);
@@ -178,6 +183,12 @@ START_TEST(every_order_of_events_keeps_the_rules)
                       .limit = 30000,
                       .every = 8,
                       .rules = at_least_two});
+    explore(
+        &(extent){.nodes = 3, .faults = 1, .apart = 1, .limit = 30000, .every = 8, .rules = any});
+    explore(&(extent){
+        .nodes = 3, .faults = 1, .apart = 2, .limit = 30000, .every = 8, .rules = at_least_two});
+    explore(
+        &(extent){.nodes = 4, .apart = 2, .runs = 2, .limit = 30000, .every = 8, .rules = four});
 }
 END_TEST
 
@@ -204,6 +215,11 @@ START_TEST(every_order_with_a_fault_keeps_the_rules)
                       .rules = four});
     explore(&(extent){
         .nodes = 4, .faults = 2, .unreachable = 1, .limit = 200000, .every = 16, .rules = four});
+    for (int pair = 1; pair <= 3; pair++) {
+        explore(&(extent){
+            .nodes = 4, .faults = 1, .apart = pair, .limit = 60000, .every = 16, .rules = four});
+        walk(&(extent){.nodes = 4, .faults = 4, .apart = pair, .rules = four}, 2000);
+    }
     walk(&(extent){.nodes = 3, .faults = 6, .rules = any}, 20000);
     walk(&(extent){.nodes = 4, .faults = 6, .unreachable = 1, .rules = four}, 5000);
 }
@@ -226,6 +242,38 @@ START_TEST(a_lost_state_ends_who_knows_better)
     ck_assert_int_eq(action.ending, ROUND_BADLY);
     ASSERT_FACTS(action.reason, "lost the job's state");
     ck_assert_int_eq(machine.phase, ROUND_CLOSED);
+    round_machine_free(&machine);
+}
+END_TEST
+
+/* Nodes b and c are left out of a's round. Then b tries again. */
+START_TEST(who_is_let_in_again_is_alone_at_first)
+{
+    const round_rules rules = {.min = 1, .max = 3};
+    round_absence absences[] = {{.id = "b", .times = 1}, {.id = "c", .times = 1}};
+    round_node self = {.id = "c"}, members[] = {{.id = "a"}, {.id = "b"}},
+               nodes[] = {{.id = "a", .round = 1},
+                          {.id = "b", .order = 1, .waits = true},
+                          {.id = "c", .order = 2, .waits = true}};
+    round_view view = {
+        .state = {.round = 1, .members = members, .n = 1, .absences = absences, .n_absences = 2},
+        .nodes = nodes,
+        .n = 3};
+    const round_event event = {.kind = ROUND_VIEW, .view = &view};
+    round_machine machine;
+    round_action action;
+    round_machine_init(&machine, &rules, &self);
+    ck_assert_int_eq(round_step(&machine, &event, 1000, &action), STATUS_OK);
+    ck_assert_int_eq(action.kind, ROUND_WAIT);
+    ck_assert_int_eq(action.until_ms, 1000 + ROUND_ABSENCE_MS);
+    ck_assert_int_eq(round_step(&machine, &event, action.until_ms, &action), STATUS_OK);
+    ck_assert(!nodes[1].left_out && nodes[2].left_out);
+    view.state.round = nodes[1].round = 2;
+    view.state.n = 2;
+    nodes[1].waits = false;
+    ck_assert_int_eq(round_step(&machine, &event, 10000, &action), STATUS_OK);
+    ck_assert(nodes[2].left_out);
+    ck_assert_int_eq(action.until_ms, 10000 + ROUND_ABSENCE_MS);
     round_machine_free(&machine);
 }
 END_TEST
@@ -256,6 +304,7 @@ int main(int argc, char **argv)
         return suite_run(suite);
     }
     tcase_add_test(core, a_lost_state_ends_who_knows_better);
+    tcase_add_test(core, who_is_let_in_again_is_alone_at_first);
     tcase_add_test(core, no_job_is_done_before_its_first_round);
     tcase_add_test(core, every_order_of_events_keeps_the_rules);
     tcase_add_test(core, long_paths_with_many_faults_keep_the_rules);

@@ -1,7 +1,5 @@
 #include "tests/support/round_pack.h"
 
-#include "base/fnv1a.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,9 +120,4 @@ void round_pack_fill_view(const world *w, bool only_state, int self, round_view 
             if (record->there && record->order == order)
                 fill_node(record, i, &out->nodes[out->n++]);
         }
-}
-
-uint64_t round_pack_hash(const round_state *state)
-{
-    return fnv1a(FNV1A_START, state->absences, (size_t)state->n_absences * sizeof *state->absences);
 }

@@ -13,9 +13,6 @@ void round_pack_fill_machine(const world_node *node, int i, const round_rules *r
                              round_machine *out);
 void round_pack_machine(const round_machine *machine, world_node *out);
 
-/* What round_machine.absences is if the machine knows those of the state. */
-uint64_t round_pack_hash(const round_state *state);
-
 /* What node `self` sees; out->nodes, out->state.members and absences have room for all. */
 void round_pack_fill_view(const world *w, bool only_state, int self, round_view *out);
 

@@ -1,5 +1,6 @@
 #include "tests/support/round_world.h"
 
+#include "tests/support/round_meeting.h"
 #include "tests/support/round_pack.h"
 
 #include <stdio.h>
@@ -48,7 +49,7 @@ static void step(world *w, int i, round_event *event, const round_rules *rules)
         round_pack_fill_view(w, event->view == NULL, i, &view);
         event->view = &view;
     }
-    machine.absences = round_pack_hash(&view.state); /* it has known them since 0 */
+    machine.absences = round_absences_hash(&view.state); /* it has known them since 0 */
     if (round_step(&machine, event, now_ms, &action) != STATUS_OK)
         abort();
     if (action.kind == ROUND_WAIT && action.until_ms - now_ms < ROUND_ABSENCE_MS &&
@@ -138,8 +139,11 @@ static const char *check_write(const world_state *before, const world_state *nex
 static const char *write_state(world *w, const world_state *next, const round_rules *rules)
 {
     const char *broken = check_write(&w->state, next, rules);
-    if (memcmp(w->state.absences, next->absences, sizeof next->absences) != 0)
-        w->late = 0;
+    for (int i = 0; i < WORLD_NODES; i++) {
+        bool tries = rank_of(&w->state, i) < 0 && rank_of(next, i) >= 0 && next->absences[i] > 0;
+        if (tries || w->state.absences[i] != next->absences[i])
+            w->late = 0;
+    }
     w->state = *next;
     for (int k = 0; k < WORLD_NODES; k++)
         w->nodes[k].current = 0;
@@ -177,30 +181,18 @@ static void leave(world *w, int i, int lost, const round_rules *rules)
          rules);
 }
 
-/* Node 0 names all that have not come to it, the others node 0 if nobody listens there. */
 static void leave_unmet(world *w, int i, const round_rules *rules)
 {
     const world_state *last = &w->nodes[i].last;
-    const char *names[WORLD_NODES];
+    const char *lost[WORLD_NODES];
     int n = 0, rank = rank_of(last, i);
     for (int k = 0; k < last->n; k++)
-        if (k != rank && (rank == 0 || k == 0) &&
-            (w->nodes[i].unreachable || w->nodes[last->members[k]].unreachable))
-            names[n++] = round_pack_ids[last->members[k]];
+        if (k != rank && round_meeting_names(w, last, rank, k))
+            lost[n++] = round_pack_ids[last->members[k]];
     w->nodes[i].ranks = 0;
-    step(
-        w, i,
-        &(round_event){.kind = ROUND_LEFT, .lost = names, .n_lost = n, .unmet = true, .reason = ""},
-        rules);
-}
-
-/* Nobody of it can make a step. */
-static bool has_not_met(const world *w, const world_state *round)
-{
-    bool unreachable = false;
-    for (int i = 0; i < round->n; i++)
-        unreachable = unreachable || w->nodes[round->members[i]].unreachable;
-    return round->n > 1 && unreachable;
+    step(w, i,
+         &(round_event){.kind = ROUND_LEFT, .lost = lost, .n_lost = n, .unmet = true, .reason = ""},
+         rules);
 }
 
 /* The node's process ends; what it has sent may arrive later. */
@@ -266,9 +258,10 @@ static bool can_happen(const world *w, world_event event, int i)
     case WORLD_LEAVE:
         return idle && node->phase == ROUND_LEAVES;
     case WORLD_UNMET:
-        return idle && node->ranks > 0 && is_in_round(node) && has_not_met(w, &node->last) &&
-               (node->unreachable || rank_of(&node->last, i) == 0 ||
-                w->nodes[node->last.members[0]].unreachable);
+        return idle && node->ranks > 0 && is_in_round(node) &&
+               round_meeting_fails(w, &node->last) &&
+               (!round_meeting_has_unreachable(w, &node->last) || node->unreachable ||
+                rank_of(&node->last, i) == 0 || w->nodes[node->last.members[0]].unreachable);
     case WORLD_RETRY:
         return i == 0 && !w->late && has_absences(&w->state);
     case WORLD_EXPIRE:
@@ -368,7 +361,7 @@ static bool run_together(const world_node *a, const world_node *b)
 static bool is_live(const world *w, int node)
 {
     const world_node *own = &w->nodes[node];
-    if (has_not_met(w, &own->last))
+    if (round_meeting_fails(w, &own->last))
         return false;
     for (int i = 0; i < own->last.n; i++)
         if (!run_together(own, &w->nodes[own->last.members[i]]))
@@ -432,11 +425,12 @@ static const char *turn_on(world *w, const round_rules *rules)
 
 /* Those that reach each other train without the others: enough of them at once, and all of them
  * after a few times for which somebody is left out. */
-static const char *settle_apart(world *w, const round_rules *rules, int reachable)
+static const char *settle_apart(world *w, const round_rules *rules)
 {
-    enum { RETRIES = 3 };
+    enum { RETRIES = 8 };
     const char *broken = NULL;
-    if (reachable < rules->min)
+    int most = round_meeting_most(w);
+    if (most < rules->min)
         return NULL;
     for (int retries = 0; retries <= RETRIES && broken == NULL && !w->state.closed; retries++) {
         int running = 0;
@@ -444,7 +438,7 @@ static const char *settle_apart(world *w, const round_rules *rules, int reachabl
             running += is_live(w, i);
         if (running < rules->min)
             return "one that nobody reaches keeps the others from going on";
-        if (running >= (reachable < rules->max ? reachable : rules->max) ||
+        if (running >= (most < rules->max ? most : rules->max) ||
             w->nodes[w->state.members[0]].unreachable)
             return NULL;
         w->late = 1;
@@ -455,7 +449,7 @@ static const char *settle_apart(world *w, const round_rules *rules, int reachabl
 
 const char *world_settle(world *w, const round_rules *rules)
 {
-    int living = 0, running = 0, round = 0, unreachable = 0;
+    int living = 0, running = 0, round = 0;
     const char *broken = turn_on(w, rules);
     if (broken != NULL)
         return broken;
@@ -464,14 +458,13 @@ const char *world_settle(world *w, const round_rules *rules)
         if (node->life != WORLD_LIVES)
             continue;
         living++;
-        unreachable += node->unreachable;
         if (w->state.closed && node->phase != ROUND_CLOSED)
             return "a node does not hear that the job is closed";
         running += node->ranks > 0 && (round == 0 || node->ranks == round);
         round = node->ranks > 0 ? node->ranks : round;
     }
-    if (!w->state.closed && (unreachable > 0 || has_absences(&w->state)))
-        return settle_apart(w, rules, living - unreachable);
+    if (!w->state.closed && (round_meeting_most(w) < living || has_absences(&w->state)))
+        return settle_apart(w, rules);
     if (w->state.closed || living < rules->min)
         return running == 0 ? NULL : "ranks go on without a job";
     if (running < (living < rules->max ? living : rules->max))

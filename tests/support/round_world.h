@@ -27,6 +27,7 @@ typedef enum world_life { WORLD_UNBORN, WORLD_LIVES, WORLD_DEAD } world_life;
 typedef struct world_node {
     uint8_t life;
     uint8_t unreachable; /* it reaches the service, and no other node reaches it, nor it them */
+    uint8_t apart;       /* a bit for each node that its ranks do not reach, nor they these */
     uint8_t ranks;       /* the round that its ranks are in; 0: none */
     uint8_t valid;       /* its lease, by its own clock */
     world_record record; /* at the service, */
@@ -54,7 +55,7 @@ typedef enum world_event {
     WORLD_LOOK_STATE, /* the same, at the state only */
     WORLD_ACT,        /* it does what it has decided */
     WORLD_LEAVE,      /* its ranks end, as it was told */
-    WORLD_UNMET,      /* its round has not met, as one of it is unreachable */
+    WORLD_UNMET,      /* its round has not met, as one of it is unreachable, or two are apart */
     WORLD_EXPIRE,     /* it notices that its lease has ended */
     /* Faults, but for what must follow on a death. */
     WORLD_ACT_UNHEARD, /* it does so, and does not hear that it was done */
