@@ -304,8 +304,10 @@ static status give_round_up(agent *self, bool *again, int *code)
     *code = EXIT_CODE_RENDEZVOUS;
     if (self->signals.first != 0)
         return stopped_while(self, "the nodes were joining", code);
-    if (nodes->unfit)
+    if (nodes->unfit) {
+        *code = EXIT_CODE_USAGE;
         return FAIL(STATUS_INVALID, "%s", nodes->failure);
+    }
     if (is_too_late(self, true))
         return fail_unmet(self, why);
     LOG_W("round %lld does not begin: %s", (long long)self->spec->round, why);

@@ -160,7 +160,7 @@ START_TEST(nodes_of_unlike_settings_do_not_meet)
     await_rank(1, 0);
     p[1] = nodes_start_c10d(port, TIMES "--nnodes=1:2 --nproc-per-node=1", RUN);
     program_wait(&p[1], RUN_S);
-    ASSERT_EXIT(p[1], 69);
+    ASSERT_EXIT(p[1], 64);
     ASSERT_FACTS(p[1].err, "error", "--max-restarts=0", "--max-restarts=3", "node 0");
     test_folder_write("go", "");
     program_wait(&p[0], RUN_S);
@@ -457,6 +457,8 @@ START_TEST(a_newcomer_with_other_flags_ends_alone)
     static const char *const others[][3] = {
         {"--limit=300", "--limit=300", "no --limit"},
         {"--data-dir=other", "(MNIST from other)", "data"},
+        {"--device=reference", "device reference on one", "device"},
+        {"--debug=detail", "debug detail on one", "debug off on node 0"},
     };
     int port = port_find_free();
     program p[2];
@@ -466,7 +468,7 @@ START_TEST(a_newcomer_with_other_flags_ends_alone)
     p[1] = start_training(port, "--epochs=2", others[_i][0]);
     program_await(&p[1], "error", "node 0");
     kill(rank, SIGCONT);
-    expect_ends(p, 2, (const int[]){0, 69});
+    expect_ends(p, 2, (const int[]){0, 64});
     ASSERT_FACTS(p[1].err, "error", "node 0", others[_i][1], others[_i][2]);
     ASSERT_SAYS(p[0].out, "\"train_s\"");
     nodes_close(p, 2);
@@ -490,7 +492,7 @@ int main(void)
     tcase_add_test(core, a_stop_while_a_round_ends);
     tcase_add_test(core, a_stop_of_all_loses_nothing);
     tcase_add_test(core, who_comes_after_the_last_step_is_late);
-    tcase_add_loop_test(core, a_newcomer_with_other_flags_ends_alone, 0, 2);
+    tcase_add_loop_test(core, a_newcomer_with_other_flags_ends_alone, 0, 4);
     tcase_add_test(core, a_stopped_node_0_stops_nobody);
     tcase_add_test(core, the_event_log_tells_of_a_recovery);
     return test_folder_close(suite_run(suite));
