@@ -1,5 +1,4 @@
-/* Words of a command line that are no values: commands, the nearest known word, and the words of
- * others. */
+/* Words of a command line that are no values: commands, what is near them, and those of others. */
 #ifndef MNIST_DDP_APP_OPTIONS_COMMAND_WORDS_H
 #define MNIST_DDP_APP_OPTIONS_COMMAND_WORDS_H
 

@@ -133,9 +133,7 @@ status process_group_check_call(process_group *group, const collective *c);
 /* The lock is held. STATUS_OK, or why the group is broken. */
 status process_group_broken(process_group *group);
 
-/* Whether a process group can be made as asked. */
-
-/* STATUS_INVALID with what is wrong. */
+/* Whether a group can be made as asked: STATUS_INVALID with what is wrong. */
 status process_group_check_options(const process_group_options *options);
 
 #endif
