@@ -144,6 +144,14 @@ void trace_begin_numbered(trace_lane *lane, const char *name, int64_t number)
     span->number = number;
 }
 
+void trace_number(trace_lane *lane, const char *name, int64_t number)
+{
+    if (lane == NULL || lane->depth < 1 || lane->depth > DEPTH_MAX)
+        return;
+    lane->open[lane->depth - 1].number_name = name;
+    lane->open[lane->depth - 1].number = number;
+}
+
 static void pop(trace_lane *lane, int64_t now_ns)
 {
     ASSERT(lane->depth > 0);

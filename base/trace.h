@@ -74,6 +74,9 @@ static inline void trace_end(trace_lane *lane)
 /* As trace_begin, and the span says which one it is: "step" 12. */
 void trace_begin_numbered(trace_lane *lane, const char *name, int64_t number);
 
+/* A number of the innermost open span, which has none yet. */
+void trace_number(trace_lane *lane, const char *name, int64_t number);
+
 /* The thread enters another phase: ends the one that trace_switch began before, if it is open, and
  * all inside it, and begins this one; NULL: none. */
 static inline void trace_switch(trace_lane *lane, const char *name)

@@ -53,6 +53,21 @@ START_TEST(spans_nest)
 }
 END_TEST
 
+START_TEST(a_span_has_a_number)
+{
+    trace_begin(lane, NULL, "step");
+    trace_begin(lane, "fc1", "forward");
+    trace_number(lane, "nonzero_percent", 12);
+    trace_end(lane);
+    trace_end(lane);
+    trace_number(lane, "nonzero_percent", 13); /* of nothing */
+    trace_number(NULL, "nonzero_percent", 14);
+    ck_assert_str_eq(span(0, "forward")->number_name, "nonzero_percent");
+    ck_assert_int_eq(span(0, "forward")->number, 12);
+    ck_assert_ptr_null(span(1, "step")->number_name);
+}
+END_TEST
+
 /* No moment between two phases, and what a phase left open ends with it. */
 START_TEST(phases_adjoin)
 {
@@ -220,6 +235,7 @@ int main(void)
     TCase *core = suite_case(suite, "core", 30);
     tcase_add_checked_fixture(core, open_lane, close_lane);
     tcase_add_test(core, spans_nest);
+    tcase_add_test(core, a_span_has_a_number);
     tcase_add_test(core, phases_adjoin);
     tcase_add_test(core, a_phase_ends_with_what_holds_it);
     tcase_add_test(core, a_pause_keeps_nothing_but_what_broke_off);
