@@ -33,6 +33,7 @@ typedef struct device_options {
     enum precision precision; /* cpu: F32 or BF16; the other hosts: F32; cuda: any */
     const char *isa;          /* of the cpu device: "avx512", "avx2"; NULL or "auto": the best that
                                  the processor has */
+    bool dense;               /* of the cpu device: it multiplies zeros, too */
 } device_options;
 
 enum { DEVICE_TEXT_BYTES = 256, DEVICE_ID_BYTES = 48, DEVICE_MODEL_BYTES = 72 };

@@ -218,8 +218,8 @@ typedef status conv_block_import_op(conv_block *plan, int conv, const float *pla
 typedef status conv_block_export_op(conv_block *plan, int conv, const float *weight, float *plain);
 typedef status conv_block_forward_op(conv_block *plan, const conv_block_batch *batch,
                                      const dropout *drop);
-/* Of the batch of the last forward. p is the dropout's; dy is the gradient of out.y; out[i] is of
- * convolution i. */
+/* Of the batch of the last forward. p is the dropout's; dy is the gradient of out.y, and is read only
+ * where that is above 0; out[i] is of convolution i. */
 typedef status conv_block_backward_op(conv_block *plan, const conv_block_batch *batch, float p,
                                       const float *dy, const param_gradients *out);
 

@@ -165,9 +165,10 @@ status layer_backward_data(device *dev, layer *lay, int n, const float *paramete
     if (s->kind == LAYER_CONV2D)
         return dev->ops->conv2d_backward_data(lay->conv, n, weight, lay->y, lay->dy, before->dy);
     /* The linear layer before this one has relu and dropout in its output: their backward pass is
-     * done here. */
-    bool relu = before->spec->kind == LAYER_LINEAR && before->spec->relu;
-    relu_output input = {before->y, before->spec->dropout};
+     * done here. A convolution block does its own, and reads dy only where they let through. */
+    bool is_linear = before->spec->kind == LAYER_LINEAR;
+    bool relu = before->spec->relu && (is_linear || dev->ops->conv_block_backward != NULL);
+    relu_output input = {before->y, is_linear ? before->spec->dropout : 0};
     return dev->ops->linear_backward_data(lay->line, n, weight, lay->dy, relu ? &input : NULL,
                                           before->dy);
 }

@@ -107,17 +107,19 @@ INLINE block_scratch scratch_of(const block_geometry *g, const conv_block_group 
     return s;
 }
 
-/* Of "partial": the gradients of the transformed weights, then the others as they are. */
+/* Of "partial": the gradients of the first convolution's weight, then those of the biases, then du,
+ * of the second's: of the transformed weights, or, if it is not dense, as conv_sparse.inc has
+ * them. */
 typedef struct block_partial {
-    float *du, *dw1, *db1, *db2;
+    float *dw1, *db1, *db2, *du;
 } block_partial;
 
 INLINE block_partial partial_of(const block_geometry *g, float *memory)
 {
-    block_partial p = {.du = memory};
-    p.dw1 = p.du + weights_of(g);
+    block_partial p = {.dw1 = memory};
     p.db1 = p.dw1 + g->kernel * g->kernel * g->mid_channels;
     p.db2 = p.db1 + g->mid_channels;
+    p.du = p.db2 + g->out_channels;
     return p;
 }
 

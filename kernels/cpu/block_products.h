@@ -5,8 +5,9 @@
 
 #include "kernels/cpu/block_geometry.h"
 
-#ifdef __AVX512BF16__
 enum { MAX_CHANNELS = 64, MAX_TILES = 36 };
+
+#ifdef __AVX512BF16__
 
 /* Pairs of tiles as words: (tiles / 2, channels). */
 INLINE void pair_tiles(const uint16_t *from, int from_row, int tiles, int channels, uint32_t *to)

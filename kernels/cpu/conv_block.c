@@ -3,6 +3,7 @@
 #include "kernels/cpu/conv_block.h"
 
 #include "base/memory.h"
+#include "base/trace.h"
 #include "kernels/cpu/state.h"
 
 #include <stdlib.h>
@@ -23,11 +24,13 @@ static const conv_block_shape shapes[CONV_BLOCK_KINDS] = {
 };
 
 typedef struct conv_block_plan {
+    const conv_block_shape *shape;
     const conv_block_kernels *kernels;
     conv_block_sizes sizes;
     cpu_state *cpu;
     /* scratch: (members of the team); partial: (pieces); kept: (max_n) */
     float *prepared, *scratch, *partial, *kept;
+    int nonzero; /* of a backward's dy */
 } conv_block_plan;
 
 static conv_block_plan *plan_of(conv_block *plan)
@@ -104,10 +107,11 @@ status cpu_conv_block_create(device *dev, const conv_block_shape *shape, int max
     TRY(find(shape, &kind));
     TRY(memory_alloc(sizeof *p, (void **)&p));
     p->cpu = cpu_of(dev);
+    p->shape = &shapes[kind];
     const vector_ops *vec = p->cpu->vec;
     p->kernels =
         &(dev->precision == PRECISION_BF16 ? vec->conv_blocks_bf16 : vec->conv_blocks)[kind];
-    p->sizes = p->kernels->sizes();
+    p->sizes = p->kernels->sizes(p->cpu->dense);
     status st = plan_open(p, max_n);
     if (st != STATUS_OK) {
         cpu_conv_block_destroy((conv_block *)(void *)p);
@@ -141,7 +145,7 @@ status cpu_conv_block_export(conv_block *plan, int conv, const float *weight, fl
 }
 
 typedef struct block_job {
-    const conv_block_plan *p;
+    conv_block_plan *p;
     const conv_block_batch *batch;
     const dropout *drop;
     const float *dy;
@@ -151,12 +155,14 @@ typedef struct block_job {
 /* The images from `first` on that go together, of those before `end`. */
 static conv_block_group group_at(const block_job *job, int first, int end)
 {
-    const conv_block_plan *p = job->p;
+    conv_block_plan *p = job->p;
     int left = end - first, most = p->sizes.images;
     size_t kept = (size_t)first * p->sizes.kept;
     return (conv_block_group){.batch = job->batch,
                               .prepared = p->prepared,
                               .first = first,
+                              .dense = p->cpu->dense,
+                              .nonzero = &p->nonzero,
                               .count = left < most ? left : most,
                               .kept = kept > 0 ? p->kept + kept : p->kept,
                               .scratch = p->scratch + (size_t)team_member() * p->sizes.scratch};
@@ -171,10 +177,10 @@ static void forward_group(void *arg, int piece)
 
 status cpu_conv_block_forward(conv_block *plan, const conv_block_batch *batch, const dropout *drop)
 {
-    const conv_block_plan *p = plan_of(plan);
+    conv_block_plan *p = plan_of(plan);
     block_job job = {.p = p, .batch = batch, .drop = drop};
     int images = p->sizes.images;
-    p->kernels->prepare(batch->weight[1], p->prepared);
+    p->kernels->prepare(batch, p->cpu->dense, p->prepared);
     team_run(p->cpu->team, forward_group, &job, round_up(batch->n, images) / images);
     return STATUS_OK;
 }
@@ -197,13 +203,19 @@ static void backward_piece(void *arg, int piece)
 status cpu_conv_block_backward(conv_block *plan, const conv_block_batch *batch, float dropout_p,
                                const float *dy, const param_gradients *out)
 {
-    const conv_block_plan *p = plan_of(plan);
+    conv_block_plan *p = plan_of(plan);
     block_job job = {.p = p, .batch = batch, .dy = dy, .scale = 1.0f / (1.0f - dropout_p)};
     int pieces = pieces_of(p, batch->n);
+    p->nonzero = 0;
     team_run(p->cpu->team, backward_piece, &job, pieces);
     for (int piece = 1; piece < pieces; piece++)
         p->cpu->vec->add(p->partial, p->partial + (size_t)piece * p->sizes.partial,
                          p->sizes.partial);
-    p->kernels->finish(p->partial, out);
+    p->kernels->finish(p->partial, p->cpu->dense, out);
+    const conv2d_shape *last = &p->shape->conv[CONV_BLOCK_CONVS - 1];
+    int pooled = (last->height - last->kernel + 1) / 2;
+    int64_t all = (int64_t)batch->n * last->out_channels * pooled * pooled;
+    if (!p->cpu->dense && all > 0)
+        trace_number(p->cpu->dev->lane, CPU_NONZERO, 100 * p->nonzero / all);
     return STATUS_OK;
 }

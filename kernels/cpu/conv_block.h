@@ -26,21 +26,23 @@ typedef struct conv_block_group {
     const conv_block_batch *batch;
     const float *prepared; /* by `prepare` */
     int first, count;
+    bool dense;     /* backward multiplies zeros, too */
+    int *nonzero;   /* backward adds how many elements of dy a pool has let through; atomic */
     float *kept;    /* the first image's; zeroed before its first use */
     float *scratch; /* the thread's own, zeroed before its first use by this kind of block */
 } conv_block_group;
 
 typedef struct conv_block_kernels {
-    conv_block_sizes (*sizes)(void);
+    conv_block_sizes (*sizes)(bool dense);
     /* Puts PyTorch's order of convolution `conv`'s weight into the arena's, or back. */
     void (*order)(int conv, const float *from, float *to, bool import);
-    /* What every image needs of the second convolution's weight. */
-    void (*prepare)(const float *weight, float *prepared);
+    /* What every image needs of the weights. */
+    void (*prepare)(const conv_block_batch *batch, bool dense, float *prepared);
     void (*forward)(const conv_block_group *group, const dropout *drop);
     /* Adds the group's gradients to `partial`. scale: of the dropout. dy: of the whole batch. */
     void (*backward)(const conv_block_group *group, float scale, const float *dy, float *partial);
     /* Sets or adds the gradients that `partial` holds. */
-    void (*finish)(float *partial, const param_gradients *out);
+    void (*finish)(float *partial, bool dense, const param_gradients *out);
 } conv_block_kernels;
 
 #endif

@@ -66,6 +66,12 @@ INLINE lanes code_at_least(codes c, int least)
     return _mm_cmpge_epu8_mask(c, all_codes(least));
 }
 
+/* Bit l: the comparison holds for lane l. */
+INLINE unsigned bits_of(lanes of)
+{
+    return of;
+}
+
 #else
 
 typedef ivec lanes;
@@ -122,6 +128,14 @@ INLINE lanes code_is(codes c, int code)
 INLINE lanes code_at_least(codes c, int least)
 {
     return c >= least;
+}
+
+INLINE unsigned bits_of(lanes of)
+{
+    unsigned bits = 0;
+    for (int l = 0; l < BLOCK; l++)
+        bits |= (unsigned)of[l] & 1u << l;
+    return bits;
 }
 
 #endif

@@ -1,46 +1,61 @@
-/* Linear layers. The weight lies in the arena as panels of up to 64 inputs, (I/64, O, 64), inputs
- * innermost. So every product reads or writes a panel from its first float to its last:
+/* Linear layers. The weight lies in the arena as panels of up to 64 inputs, a panel as chunks of up to
+ * 128 outputs, (I/64, O/128, 64, 128), outputs innermost. So every product reads or writes a chunk
+ * from its first float to its last, and a chunk fits the first level of cache:
  *
- *   forward            y^T (O, n) += panel (O, 64) x^T (64, n), for each panel
- *   backward, weights  panel of dw (O, 64) = dy^T (O, n) x (n, 64)
- *   backward, data     dx (n, 64) = dy (n, O) panel (O, 64)
+ *   forward            y (n, 128) += x (n, 64) chunk (64, 128), for each panel
+ *   backward, weights  chunk of dw (64, 128) = x^T (64, n) dy (n, 128)
+ *   backward, data     dx (n, 64) += dy (n, 128) chunk^T (128, 64), for each chunk
+ *
+ * Most of x is zeros, or the background of a picture, and what else is in 64 samples times 64 inputs
+ * is multiplied by lists (kernels/cpu/sparse_panel.h). Forward makes them, backward reads them if
+ * the batch is one such block. Where x is 0 after a relu, its gradient goes no further: then dx is
+ * computed only elsewhere.
  *
  * Backward, a piece is a panel. Forward, it is a block of samples times a stretch of panels; then
  * the sums of the stretches are added in their order. Stretches depend on the number of inputs
- * alone, so no row of y depends on the other samples. A large batch goes in rounds of samples, so
- * that what a round reads again is still in a cache.
+ * alone, so no row of y depends on the other samples, but for the rounding of a background that
+ * is not 0. A large batch goes in rounds of samples, so that what a round reads again is still in
+ * a cache.
  */
 #include "base/memory.h"
+#include "base/trace.h"
 #include "kernels/cpu/state.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    PANEL = 64,         /* inputs, at most */
-    PANEL_STEP = 16,    /* a panel's width is a multiple of it */
-    STRETCHES = 4,      /* at most */
-    STRETCH_PANELS = 3, /* at least, if there is more than one stretch */
-    SAMPLES = 64,       /* of a block */
+    PANEL = SPARSE_SIDE,   /* inputs, at most */
+    PANEL_STEP = 16,       /* a panel's width is a multiple of it */
+    STRETCHES = 4,         /* at most */
+    STRETCH_PANELS = 3,    /* at least, if there is more than one stretch */
+    SAMPLES = SPARSE_SIDE, /* of a block */
     ROUND = 4 * SAMPLES,
     FINISH_SAMPLES = 16, /* of a piece */
+    CHUNK = 128,         /* outputs, at most */
+    LANES = 16,          /* a product has a multiple of it as outputs */
 };
 
 typedef struct linear_plan {
     linear_shape s;
     cpu_state *cpu;
-    bool is_bf16;
-    void (*matmul)(const matmul_args *m, int rows, int columns); /* of the device's precision */
+    precision how;
     int panels, stretches;
-    /* The device's scratch memory holds, forward, y^T of a round: (stretches, round / SAMPLES, O,
-     * SAMPLES). Backward, dy^T of a round: (round / SAMPLES, O, SAMPLES); then, in bfloat16, dy:
-     * (round, O padded). */
-    size_t stretch_floats;
+    /* The device's scratch memory holds, forward, the sums of a round's y: (stretches, chunks, round,
+     * CHUNK); backward, dy of a round: (round / SAMPLES, chunks, SAMPLES, CHUNK). A chunk's rows are
+     * as long as it is, up to a multiple of LANES, with zeros. */
+    size_t outputs, stretch_floats; /* O, up to a multiple of LANES; of one stretch */
+    /* Of the batch of the last forward, if it was one block of samples: the lists of each panel's
+     * inputs; `rows` is 0 if it is dense. */
+    sparse_panel *lists; /* (panels) */
+    const float *listed; /* the batch; NULL: none */
+    atomic_int nonzero;  /* of the batch: elements that are not the background */
 } linear_plan;
 
-static const linear_plan *plan_of(const linear *plan)
+static linear_plan *plan_of(linear *plan)
 {
-    return (const linear_plan *)(const void *)plan;
+    return (linear_plan *)(void *)plan;
 }
 
 static int least(int a, int b)
@@ -51,13 +66,6 @@ static int least(int a, int b)
 static int pieces_of(int count, int piece)
 {
     return (count + piece - 1) / piece;
-}
-
-/* Floats from one row of dy in bfloat16 to the next. */
-static size_t padded_outputs(const linear_plan *p)
-{
-    int block = p->cpu->vec->block;
-    return (size_t)(pieces_of(p->s.out_features, block) * block);
 }
 
 static status check(const linear_shape *s, int block)
@@ -81,25 +89,31 @@ status cpu_linear_create(device *dev, const linear_shape *shape, int max_n, line
     TRY(memory_alloc(sizeof *p, (void **)&p));
     p->s = *shape;
     p->cpu = cpu_of(dev);
-    p->is_bf16 = dev->precision == PRECISION_BF16;
-    p->matmul = p->is_bf16 ? p->cpu->vec->matmul_bf16 : p->cpu->vec->matmul;
+    p->how = dev->precision == PRECISION_BF16 ? PRECISION_BF16 : PRECISION_F32;
     p->panels = pieces_of(shape->in_features, PANEL);
     p->stretches = least(STRETCHES, p->panels / STRETCH_PANELS);
     if (p->stretches < 1)
         p->stretches = 1;
-    int round = least(ROUND, pieces_of(max_n, SAMPLES) * SAMPLES);
-    p->stretch_floats = (size_t)round * padded_outputs(p);
+    p->outputs = (size_t)(pieces_of(shape->out_features, LANES) * LANES);
+    p->stretch_floats = (size_t)least(ROUND, pieces_of(max_n, SAMPLES) * SAMPLES) * p->outputs;
     status st = cpu_reserve_scratch(p->cpu, p->stretch_floats * (size_t)p->stretches);
+    size_t lists = sizeof *p->lists * (size_t)p->panels;
+    if (st == STATUS_OK && !p->cpu->dense)
+        st = memory_alloc(lists, (void **)&p->lists);
     if (st != STATUS_OK) {
         free(p);
         return st;
     }
+    if (p->lists != NULL)
+        device_note_memory(dev, (int64_t)lists);
     *out = (linear *)(void *)p;
     return STATUS_OK;
 }
 
 void cpu_linear_destroy(linear *plan)
 {
+    if (plan != NULL)
+        free(plan_of(plan)->lists);
     free(plan);
 }
 
@@ -149,27 +163,35 @@ static void to_plain(const linear_plan *p, const float *private, float *plain)
     }
 }
 
-/* Room for a row in the private order; *out stays NULL if that is the plain one. */
-static status row_alloc(const linear_plan *p, float **out)
+/* Where the weight of an input and an output lies. */
+static size_t weight_at(const linear_plan *p, int panel, int k, int o)
 {
-    if (p->s.channels == 0)
-        return STATUS_OK;
-    return memory_alloc(sizeof **out * (size_t)p->s.in_features, (void **)out);
+    int first = o / CHUNK * CHUNK, count = least(CHUNK, p->s.out_features - first);
+    return panel_offset(p, panel) + (size_t)(first * panel_width(p, panel)) +
+           (size_t)((k - panel_first(p, panel)) * count + o - first);
+}
+
+/* Between output o's row in the private order and the arena. */
+static void reorder_row(const linear_plan *p, int o, float *row, float *weight, bool import)
+{
+    for (int panel = 0; panel < p->panels; panel++)
+        for (int k = panel_first(p, panel); k < panel_first(p, panel + 1); k++) {
+            float *at = weight + weight_at(p, panel, k, o);
+            *(import ? at : row + k) = *(import ? row + k : at);
+        }
 }
 
 status cpu_linear_import(linear *plan, const float *plain, float *weight)
 {
     const linear_plan *p = plan_of(plan);
     float *row = NULL;
-    TRY(row_alloc(p, &row));
+    TRY(memory_alloc(sizeof *row * (size_t)p->s.in_features, (void **)&row));
     for (int o = 0; o < p->s.out_features; o++, plain += p->s.in_features) {
-        if (row != NULL)
+        if (p->s.channels > 0)
             to_private(p, plain, row);
-        for (int panel = 0; panel < p->panels; panel++) {
-            size_t width = (size_t)panel_width(p, panel);
-            memcpy(weight + panel_offset(p, panel) + (size_t)o * width,
-                   (row != NULL ? row : plain) + panel_first(p, panel), sizeof *row * width);
-        }
+        else
+            memcpy(row, plain, sizeof *row * (size_t)p->s.in_features);
+        reorder_row(p, o, row, weight, true);
     }
     free(row);
     return STATUS_OK;
@@ -179,15 +201,13 @@ status cpu_linear_export(linear *plan, const float *weight, float *plain)
 {
     const linear_plan *p = plan_of(plan);
     float *row = NULL;
-    TRY(row_alloc(p, &row));
+    TRY(memory_alloc(sizeof *row * (size_t)p->s.in_features, (void **)&row));
     for (int o = 0; o < p->s.out_features; o++, plain += p->s.in_features) {
-        for (int panel = 0; panel < p->panels; panel++) {
-            size_t width = (size_t)panel_width(p, panel);
-            memcpy((row != NULL ? row : plain) + panel_first(p, panel),
-                   weight + panel_offset(p, panel) + (size_t)o * width, sizeof *row * width);
-        }
-        if (row != NULL)
+        reorder_row(p, o, row, (float *)(uintptr_t)weight, false);
+        if (p->s.channels > 0)
             to_plain(p, row, plain);
+        else
+            memcpy(plain, row, sizeof *row * (size_t)p->s.in_features);
     }
     free(row);
     return STATUS_OK;
@@ -195,7 +215,7 @@ status cpu_linear_export(linear *plan, const float *weight, float *plain)
 
 /* One round: n samples of a batch. */
 typedef struct linear_job {
-    const linear_plan *p;
+    linear_plan *p;
     int first, n;                 /* of the batch */
     const float *x, *weight, *dy; /* x and dy of the round */
     const linear_epilogue *epilogue;
@@ -205,16 +225,6 @@ typedef struct linear_job {
     float *dx, scale;   /* of the round */
 } linear_job;
 
-/* A panel's inputs of a block of samples, either way round. */
-typedef struct panel_inputs {
-    _Alignas(64) float x[PANEL * SAMPLES];
-} panel_inputs;
-
-static float *transposed_block(const linear_plan *p, int block)
-{
-    return p->cpu->scratch + (size_t)block * SAMPLES * (size_t)p->s.out_features;
-}
-
 /* n rows of `width` floats lie too far apart for a processor to see a pattern. */
 static void prefetch_rows(const float *x, size_t stride, int n, int width)
 {
@@ -223,51 +233,117 @@ static void prefetch_rows(const float *x, size_t stride, int n, int width)
             __builtin_prefetch(x + (size_t)i * stride + j);
 }
 
-/* A panel of the weight, if it is before panel `end`. */
-static matmul_ahead panel_ahead(const linear_plan *p, const float *weight, int panel, int end)
+/* Outputs [first, first + count). */
+typedef struct chunk {
+    int first, count;
+    int padded; /* count, up to a multiple of LANES */
+} chunk;
+
+/* The chunk that begins at output `first`; its count is 0 behind the last. */
+static chunk chunk_at(const linear_plan *p, int first)
 {
-    if (panel >= end)
-        return (matmul_ahead){0};
+    int count = least(CHUNK, p->s.out_features - first);
+    return (chunk){first, count, pieces_of(count, LANES) * LANES};
+}
+
+/* n rows of `from` floats to rows of `to`; zeros follow if these are longer. */
+static void copy_rows(const float *x, size_t from, int n, size_t to, float *out)
+{
+    size_t count = from < to ? from : to;
+    for (int i = 0; i < n; i++, x += from, out += to) {
+        memcpy(out, x, sizeof *out * count);
+        memset(out + count, 0, sizeof *out * (to - count));
+    }
+}
+
+/* A chunk of a panel, (width, padded): in the arena, or, if its rows have to be padded, in `room`. */
+static const float *weights_of(const linear_plan *p, const float *weight, int panel, const chunk *c,
+                               float *room)
+{
     int width = panel_width(p, panel);
-    return (matmul_ahead){.at = weight + panel_offset(p, panel),
-                          .row = (size_t)width,
-                          .rows = p->s.out_features,
-                          .columns = width};
+    const float *at = weight + panel_offset(p, panel) + width * c->first;
+    if (c->count == c->padded)
+        return at;
+    copy_rows(at, (size_t)c->count, width, (size_t)c->padded, room);
+    return room;
+}
+
+/* What a piece needs for a panel of a block of samples. */
+typedef struct panel_room {
+    _Alignas(64) float x[PANEL * SAMPLES], chunk[PANEL * CHUNK];
+    sparse_panel lists;
+} panel_room;
+
+/* A product whose A is in lists, or, if these are NULL, m->a, rows of 64 floats. */
+static void multiply(const linear_plan *p, const sparse_panel *lists, matmul_args m, int rows,
+                     int columns)
+{
+    const vector_ops *vec = p->cpu->vec;
+    m.a_row = PANEL;
+    m.a_step = 1;
+    if (lists != NULL)
+        vec->sparse_multiply(lists, &m, columns);
+    else if (p->how == PRECISION_F32)
+        vec->matmul(&m, rows, columns);
+    else
+        for (int done = 0; done < columns; done += PANEL, m.b += PANEL, m.c += PANEL) {
+            vec->matmul_bf16(&m, rows, least(PANEL, columns - done));
+            m.ahead = (matmul_ahead){0};
+        }
+}
+
+/* The lists of n samples of a panel's inputs, and those of its transpose, if backward may read
+ * them; NULL: it is dense, and in room->x. */
+static const sparse_panel *pack_samples(linear_plan *p, const float *x, int n, int panel,
+                                        panel_room *room)
+{
+    size_t features = (size_t)p->s.in_features;
+    int width = panel_width(p, panel);
+    bool sparse = false;
+    if (p->lists != NULL) {
+        int nonzero = p->cpu->vec->sparse_pack(x, features, n, width, &room->lists);
+        atomic_fetch_add_explicit(&p->nonzero, nonzero, memory_order_relaxed);
+        sparse = room->lists.rows > 0;
+    }
+    if (p->listed != NULL && sparse)
+        p->cpu->vec->sparse_transpose(&room->lists, &p->lists[panel]);
+    else if (p->listed != NULL)
+        p->lists[panel].rows = 0;
+    for (int i = 0; i < n && !sparse; i++)
+        memcpy(room->x + i * PANEL, x + (size_t)i * features, sizeof *x * (size_t)width);
+    return sparse ? &room->lists : NULL;
 }
 
 static void forward_piece(void *arg, int piece)
 {
     const linear_job *job = arg;
-    const linear_plan *p = job->p;
-    const vector_ops *vec = p->cpu->vec;
+    linear_plan *p = job->p;
     int blocks = pieces_of(job->n, SAMPLES), block = piece % blocks, stretch = piece / blocks;
     int first = block * SAMPLES, n = least(SAMPLES, job->n - first);
-    int padded = pieces_of(n, vec->block) * vec->block;
     int panel = stretch * p->panels / p->stretches;
     int end = (stretch + 1) * p->panels / p->stretches;
     size_t features = (size_t)p->s.in_features;
-    panel_inputs inputs; /* (width, SAMPLES) */
-    transpose_args t = {.x = job->x + (size_t)first * features + panel_first(p, panel),
-                        .out = inputs.x,
-                        .x_row = features,
-                        .out_row = SAMPLES,
-                        .parts = 1};
-    matmul_args m = {.b = inputs.x,
-                     .c = transposed_block(p, block) + (size_t)stretch * p->stretch_floats,
-                     .a_step = 1,
-                     .b_step = SAMPLES,
-                     .c_row = SAMPLES};
+    const float *x = job->x + (size_t)first * features + panel_first(p, panel);
+    float *sums = p->cpu->scratch + (size_t)stretch * p->stretch_floats;
+    panel_room room;
+    matmul_args m = {.a = room.x};
     for (; panel < end; panel++, m.add = true) {
-        int width = panel_width(p, panel);
-        vec->transpose(&t, n, width);
-        t.x += width;
-        if (panel + 1 < end)
-            prefetch_rows(t.x, features, n, panel_width(p, panel + 1));
-        m.a = job->weight + panel_offset(p, panel);
-        m.a_row = (size_t)width;
+        int width = panel_width(p, panel), next = panel + 1 < end ? panel_width(p, panel + 1) : 0;
+        const sparse_panel *lists = pack_samples(p, x, n, panel, &room);
+        x += width;
+        prefetch_rows(x, features, n, next);
         m.depth = width;
-        m.ahead = panel_ahead(p, job->weight, panel + 1, end);
-        p->matmul(&m, p->s.out_features, padded);
+        for (chunk c = chunk_at(p, 0); c.count > 0; c = chunk_at(p, c.first + CHUNK)) {
+            m.b = weights_of(p, job->weight, panel, &c, room.chunk);
+            m.c = sums + c.first * job->n + first * c.padded;
+            m.b_step = m.c_row = (size_t)c.padded;
+            m.ahead =
+                (matmul_ahead){.at = job->weight + panel_offset(p, panel + 1) + next * c.first,
+                               .row = (size_t)(next * c.count),
+                               .rows = next > 0,
+                               .columns = next * c.count};
+            multiply(p, lists, m, n, c.padded);
+        }
     }
 }
 
@@ -276,46 +352,80 @@ static void finish_piece(void *arg, int piece)
 {
     const linear_job *job = arg;
     const linear_plan *p = job->p;
+    const vector_ops *vec = p->cpu->vec;
     int first = piece * FINISH_SAMPLES, n = least(FINISH_SAMPLES, job->n - first);
-    size_t outputs = (size_t)p->s.out_features;
-    transpose_args t = {.x = transposed_block(p, first / SAMPLES) + first % SAMPLES,
-                        .out = job->y + (size_t)(job->first + first) * outputs,
-                        .x_row = SAMPLES,
-                        .out_row = outputs,
-                        .parts = p->stretches,
-                        .part_step = p->stretch_floats};
-    p->cpu->vec->transpose(&t, p->s.out_features, n);
-    p->cpu->vec->linear_epilogue(job->y, job->first + first, n, p->s.out_features, job->epilogue);
+    float *y = job->y + (size_t)(job->first + first) * (size_t)p->s.out_features;
+    for (int i = first; i < first + n; i++, y += p->s.out_features)
+        for (chunk c = chunk_at(p, 0); c.count > 0; c = chunk_at(p, c.first + CHUNK)) {
+            const float *sums = p->cpu->scratch + c.first * job->n + i * c.padded;
+            memcpy(y + c.first, sums, sizeof *y * (size_t)c.count);
+            for (int stretch = 1; stretch < p->stretches; stretch++)
+                vec->add(y + c.first, sums + (size_t)stretch * p->stretch_floats, (size_t)c.count);
+        }
+    vec->linear_epilogue(job->y, job->first + first, n, p->s.out_features, job->epilogue);
+}
+
+static void trace_nonzero(linear_plan *p, int n)
+{
+    int64_t all = (int64_t)n * p->s.in_features;
+    if (p->lists != NULL && all > 0)
+        trace_number(p->cpu->dev->lane, CPU_NONZERO, 100 * atomic_load(&p->nonzero) / all);
 }
 
 status cpu_linear_forward(linear *plan, int n, const float *x, const float *weight,
                           const linear_epilogue *epilogue, float *y)
 {
-    const linear_plan *p = plan_of(plan);
+    linear_plan *p = plan_of(plan);
     linear_job job = {.p = p, .weight = weight, .epilogue = epilogue, .y = y};
+    p->listed = p->lists != NULL && n <= SAMPLES ? x : NULL;
+    atomic_store(&p->nonzero, 0);
     for (; job.first < n; job.first += ROUND) {
         job.n = least(ROUND, n - job.first);
         job.x = x + (size_t)job.first * (size_t)p->s.in_features;
         team_run(p->cpu->team, forward_piece, &job, p->stretches * pieces_of(job.n, SAMPLES));
         team_run(p->cpu->team, finish_piece, &job, pieces_of(job.n, FINISH_SAMPLES));
     }
+    trace_nonzero(p, n);
     return STATUS_OK;
 }
 
-static void transpose_piece(void *arg, int block)
+/* The lists of a panel's inputs for n samples of batch `all`, from `first` on; NULL: they are dense,
+ * and in room->x, (width, SAMPLES). */
+static const sparse_panel *pack_inputs(const linear_plan *p, const float *all, int first, int n,
+                                       int panel, panel_room *room)
+{
+    const float *x = all + (size_t)first * (size_t)p->s.in_features + panel_first(p, panel);
+    int width = panel_width(p, panel);
+    transpose_args t = {
+        .x = x, .out = room->x, .x_row = (size_t)p->s.in_features, .out_row = SAMPLES, .parts = 1};
+    bool listed = p->listed == all && n <= SAMPLES && p->listed != NULL;
+    if (listed && p->lists[panel].rows > 0)
+        return &p->lists[panel];
+    p->cpu->vec->transpose(&t, n, width);
+    if (listed || p->lists == NULL)
+        return NULL;
+    p->cpu->vec->sparse_pack(room->x, SAMPLES, width, n, &room->lists);
+    return room->lists.rows > 0 ? &room->lists : NULL;
+}
+
+/* A block of samples of dy, as its products read it. */
+static float *gradients_of(const linear_plan *p, int first, const chunk *c)
+{
+    return p->cpu->scratch + (size_t)first * p->outputs + c->first * SAMPLES;
+}
+
+static void gradients_piece(void *arg, int block)
 {
     const linear_job *job = arg;
     const linear_plan *p = job->p;
-    int first = block * SAMPLES;
-    transpose_args t = {.x = job->dy + (size_t)first * (size_t)p->s.out_features,
-                        .out = transposed_block(p, block),
-                        .x_row = (size_t)p->s.out_features,
-                        .out_row = SAMPLES,
-                        .parts = 1};
-    int n = least(SAMPLES, job->n - first);
-    p->cpu->vec->transpose(&t, n, p->s.out_features);
-    if (p->is_bf16)
-        p->cpu->vec->to_bf16(&(bf16_rows){t.out, t.out, SAMPLES, SAMPLES}, 0, p->s.out_features, n);
+    int first = block * SAMPLES, n = least(SAMPLES, job->n - first);
+    const float *dy = job->dy + (size_t)first * (size_t)p->s.out_features;
+    for (chunk c = chunk_at(p, 0); c.count > 0; c = chunk_at(p, c.first + CHUNK)) {
+        float *to = gradients_of(p, first, &c);
+        for (int i = 0; i < n; i++)
+            copy_rows(dy + i * p->s.out_features + c.first, (size_t)c.count, 1, (size_t)c.padded,
+                      to + i * c.padded);
+    }
 }
 
 static void weights_piece(void *arg, int panel)
@@ -323,89 +433,122 @@ static void weights_piece(void *arg, int panel)
     const linear_job *job = arg;
     const linear_plan *p = job->p;
     const param_gradients *out = job->gradients;
+    int width = panel_width(p, panel), next = panel + 1 < p->panels ? panel_width(p, panel + 1) : 0;
+    const float *x = job->x + panel_first(p, panel + 1);
     bool add = out->accumulate || job->first > 0;
-    size_t features = (size_t)p->s.in_features, width = (size_t)panel_width(p, panel);
-    const float *x = job->x + panel_first(p, panel);
-    panel_inputs inputs; /* (SAMPLES, PANEL): rows of x have powers of two between them */
-    matmul_args m = {.c = out->dw + panel_offset(p, panel),
-                     .a_row = SAMPLES,
-                     .a_step = 1,
-                     .c_row = width,
-                     .add = add,
-                     .a_is_bf16 = p->is_bf16};
-    for (int block = 0; block * SAMPLES < job->n; block++, x += SAMPLES * features, m.add = true) {
-        m.depth = least(SAMPLES, job->n - block * SAMPLES);
-        m.ahead = (matmul_ahead){0};
-        if (panel + 1 < p->panels)
-            m.ahead = (matmul_ahead){.at = x + width,
-                                     .row = features,
-                                     .rows = m.depth,
-                                     .columns = panel_width(p, panel + 1)};
-        m.b = x;
-        m.b_step = features;
-        if (!p->is_bf16) { /* a product of bfloat16 packs it anyway */
-            for (int i = 0; i < m.depth; i++)
-                memcpy(inputs.x + i * PANEL, x + (size_t)i * features, sizeof *x * width);
-            m.b = inputs.x;
-            m.b_step = PANEL;
+    panel_room room;
+    for (int first = 0; first < job->n; first += SAMPLES, add = true) {
+        int n = least(SAMPLES, job->n - first);
+        const sparse_panel *lists = pack_inputs(p, job->x, first, n, panel, &room);
+        if (lists != &p->lists[panel])
+            prefetch_rows(x, (size_t)p->s.in_features, n, next);
+        x += (size_t)n * (size_t)p->s.in_features;
+        for (chunk c = chunk_at(p, 0); c.count > 0; c = chunk_at(p, c.first + CHUNK)) {
+            float *dw = out->dw + panel_offset(p, panel) + width * c.first;
+            matmul_args m = {.a = room.x,
+                             .b = gradients_of(p, first, &c),
+                             .b_step = (size_t)c.padded,
+                             .c = c.count == c.padded ? dw : room.chunk,
+                             .c_row = (size_t)c.padded,
+                             .depth = n,
+                             .add = add && c.count == c.padded};
+            multiply(p, lists, m, width, c.padded);
+            for (int k = 0; k < width && m.c == room.chunk; k++) {
+                if (!add)
+                    memset(dw + k * c.count, 0, sizeof *dw * (size_t)c.count);
+                p->cpu->vec->add(dw + k * c.count, room.chunk + k * c.padded, (size_t)c.count);
+            }
         }
-        m.a = transposed_block(p, block);
-        p->matmul(&m, p->s.out_features, (int)width);
     }
     if (panel == 0)
-        p->cpu->vec->column_sums(job->dy, job->n, p->s.out_features, add, out->db);
+        p->cpu->vec->column_sums(job->dy, job->n, p->s.out_features,
+                                 out->accumulate || job->first > 0, out->db);
 }
 
 status cpu_linear_backward_weights(linear *plan, int n, const float *x, const float *dy,
                                    const param_gradients *out)
 {
-    const linear_plan *p = plan_of(plan);
+    linear_plan *p = plan_of(plan);
     linear_job job = {.p = p, .gradients = out};
     for (; job.first < n; job.first += ROUND) {
         job.n = least(ROUND, n - job.first);
         job.x = x + (size_t)job.first * (size_t)p->s.in_features;
         job.dy = dy + (size_t)job.first * (size_t)p->s.out_features;
-        team_run(p->cpu->team, transpose_piece, &job, pieces_of(job.n, SAMPLES));
+        team_run(p->cpu->team, gradients_piece, &job, pieces_of(job.n, SAMPLES));
         team_run(p->cpu->team, weights_piece, &job, p->panels);
     }
+    trace_nonzero(p, n);
     return STATUS_OK;
 }
 
-/* dy of a block of samples in bfloat16. */
-static void round_piece(void *arg, int block)
+/* dx of n samples where the relu's output is not 0, if that is a list. */
+static bool data_by_list(const linear_job *job, int panel, int first, int n, panel_room *room)
 {
-    const linear_job *job = arg;
     const linear_plan *p = job->p;
-    bf16_rows rows = {job->dy, p->cpu->scratch, (size_t)p->s.out_features, padded_outputs(p)};
-    int first = block * SAMPLES;
-    p->cpu->vec->to_bf16(&rows, first, least(SAMPLES, job->n - first), p->s.out_features);
+    int width = panel_width(p, panel);
+    size_t features = (size_t)p->s.in_features;
+    chunk c = chunk_at(p, 0);
+    bool even = p->s.out_features <= CHUNK || p->s.out_features % CHUNK == 0;
+    if (job->input == NULL || !even)
+        return false;
+    const sparse_panel *lists = pack_inputs(p, job->input, first, n, panel, room);
+    if (lists == NULL || lists->background != 0)
+        return false;
+    dots_args dots = {.a = weights_of(p, job->weight, panel, &c, room->chunk),
+                      .b = gradients_of(p, first, &c),
+                      .row = (size_t)c.padded,
+                      .a_chunk = (size_t)(width * CHUNK),
+                      .b_chunk = SAMPLES * CHUNK,
+                      .chunks = pieces_of(p->s.out_features, CHUNK),
+                      .depth = c.padded,
+                      .scale = job->scale,
+                      .out = room->x,
+                      .out_row = PANEL};
+    memset(room->x, 0, sizeof room->x);
+    p->cpu->vec->sparse_dots(lists, &dots);
+    float *dx = job->dx + (size_t)first * features + panel_first(p, panel);
+    for (int i = 0; i < n; i++)
+        memcpy(dx + (size_t)i * features, room->x + i * PANEL, sizeof *dx * (size_t)width);
+    return true;
 }
 
 static void data_piece(void *arg, int panel)
 {
     const linear_job *job = arg;
     const linear_plan *p = job->p;
+    const vector_ops *vec = p->cpu->vec;
     int width = panel_width(p, panel);
     size_t features = (size_t)p->s.in_features;
-    matmul_args m = {.a = p->is_bf16 ? p->cpu->scratch : job->dy,
-                     .b = job->weight + panel_offset(p, panel),
-                     .c = job->dx + panel_first(p, panel),
-                     .a_row = p->is_bf16 ? padded_outputs(p) : (size_t)p->s.out_features,
-                     .a_step = 1,
-                     .b_step = (size_t)width,
-                     .c_row = features,
-                     .depth = p->s.out_features,
-                     .a_is_bf16 = p->is_bf16};
-    p->matmul(&m, job->n, width);
-    if (job->input != NULL)
-        p->cpu->vec->relu_backward(m.c, job->input + panel_first(p, panel), job->n,
-                                   p->s.in_features, width, job->scale);
+    panel_room room;
+    for (int first = 0; first < job->n; first += SAMPLES) {
+        int n = least(SAMPLES, job->n - first);
+        if (data_by_list(job, panel, first, n, &room))
+            continue;
+        size_t at = (size_t)first * features + (size_t)panel_first(p, panel);
+        matmul_args m = {
+            .c = job->dx + at, .a_step = 1, .b = room.chunk, .b_step = PANEL, .c_row = features};
+        for (chunk c = chunk_at(p, 0); c.count > 0; c = chunk_at(p, c.first + CHUNK)) {
+            transpose_args t = {.x = job->weight + panel_offset(p, panel) + width * c.first,
+                                .out = room.chunk,
+                                .x_row = (size_t)c.count,
+                                .out_row = PANEL,
+                                .parts = 1};
+            vec->transpose(&t, width, c.count);
+            m.a = gradients_of(p, first, &c);
+            m.a_row = (size_t)c.padded;
+            m.depth = c.count;
+            m.add = c.first > 0;
+            (p->how == PRECISION_BF16 ? vec->matmul_bf16 : vec->matmul)(&m, n, width);
+        }
+        if (job->input != NULL)
+            vec->relu_backward(m.c, job->input + at, n, p->s.in_features, width, job->scale);
+    }
 }
 
 status cpu_linear_backward_data(linear *plan, int n, const float *weight, const float *dy,
                                 const relu_output *input, float *dx)
 {
-    const linear_plan *p = plan_of(plan);
+    linear_plan *p = plan_of(plan);
     linear_job job = {.p = p, .weight = weight};
     if (input != NULL)
         job.scale = 1.0f / (1.0f - input->p);
@@ -415,8 +558,7 @@ status cpu_linear_backward_data(linear *plan, int n, const float *weight, const 
         job.dy = dy + (size_t)job.first * (size_t)p->s.out_features;
         job.input = input != NULL ? input->y + in : NULL;
         job.dx = dx + in;
-        if (p->is_bf16)
-            team_run(p->cpu->team, round_piece, &job, pieces_of(job.n, SAMPLES));
+        team_run(p->cpu->team, gradients_piece, &job, pieces_of(job.n, SAMPLES));
         team_run(p->cpu->team, data_piece, &job, p->panels);
     }
     return STATUS_OK;

@@ -105,21 +105,26 @@ enum { LINE_FLOATS = 16 }; /* of a line of cache */
 typedef struct ahead_place {
     const float *row;
     int line, left; /* floats of the row before it; lines of all */
-    int share;      /* of a tile of C */
+    int share;      /* of a part of the product */
 } ahead_place;
 
-/* For a product with C (rows, columns). */
-INLINE ahead_place ahead_begin(const matmul_ahead *ahead, int rows, int columns)
+/* For a product that is made in `parts` parts. */
+INLINE ahead_place ahead_begin(const matmul_ahead *ahead, int parts)
 {
     if (ahead->rows == 0)
         return (ahead_place){0};
-    int wide = WIDE * BLOCK;
-    int tiles = (columns + wide - 1) / wide * ((rows + WIDE_ROWS - 1) / WIDE_ROWS);
     int all = ahead->rows * ((ahead->columns + LINE_FLOATS - 1) / LINE_FLOATS);
-    return (ahead_place){.row = ahead->at, .left = all, .share = (all + tiles - 1) / tiles};
+    return (ahead_place){.row = ahead->at, .left = all, .share = (all + parts - 1) / parts};
 }
 
-/* Starts to load the share of one tile. */
+/* The tiles of C. */
+INLINE int tiles_of(int rows, int columns)
+{
+    int wide = WIDE * BLOCK;
+    return (columns + wide - 1) / wide * ((rows + WIDE_ROWS - 1) / WIDE_ROWS);
+}
+
+/* Starts to load the share of one part. */
 INLINE void ahead_next(const matmul_ahead *ahead, ahead_place *at)
 {
     for (int n = at->left < at->share ? at->left : at->share; n > 0; n--, at->left--) {
@@ -136,7 +141,7 @@ INLINE void ahead_next(const matmul_ahead *ahead, ahead_place *at)
 INLINE void matmul(const matmul_args *all, int rows, int columns)
 {
     matmul_args m = *all;
-    ahead_place ahead = ahead_begin(&all->ahead, rows, columns);
+    ahead_place ahead = ahead_begin(&all->ahead, tiles_of(rows, columns));
     for (matmul_place at = {0}; matmul_next(&at, rows, columns);) {
         ahead_next(&all->ahead, &ahead);
         m.a = all->a + (size_t)at.row * all->a_row;

@@ -76,7 +76,7 @@ static void (*const matmul_bf16_tiles[WIDE + 1][NARROW_ROWS + 1])(const matmul_b
 INLINE void matmul_bf16(const matmul_bf16_args *all, int rows, int columns)
 {
     matmul_bf16_args m = *all;
-    ahead_place ahead = ahead_begin(&all->ahead, rows, columns);
+    ahead_place ahead = ahead_begin(&all->ahead, tiles_of(rows, columns));
     for (matmul_place at = {0}; matmul_next(&at, rows, columns);) {
         ahead_next(&all->ahead, &ahead);
         m.a = all->a + (size_t)at.row * all->a_row;

@@ -10,9 +10,14 @@ typedef struct cpu_state {
     device *dev; /* whose state this is */
     team *team;
     const vector_ops *vec;
+    bool dense;     /* no zeros are left out */
     float *scratch; /* of the operation under way: what it leaves there, the next may overwrite */
     size_t scratch_floats;
 } cpu_state;
+
+/* In a trace: how many of a hundred elements of a layer's input, or of a block's gradients, are
+ * multiplied. */
+#define CPU_NONZERO "nonzero_percent"
 
 static inline cpu_state *cpu_of(device *dev)
 {

@@ -9,6 +9,7 @@
 #define MNIST_DDP_KERNELS_CPU_VECTOR_OPS_H
 
 #include "kernels/augmentation.h"
+#include "kernels/cpu/sparse_panel.h"
 #include "kernels/ops.h"
 #include "kernels/optimizer_math.h"
 
@@ -28,18 +29,21 @@ typedef struct matmul_args {
     const float *a, *b;
     float *c;
     size_t a_row, a_step, b_step, c_row;
-    int depth;      /* terms of a sum */
-    bool add;       /* to what C holds */
-    bool a_is_bf16; /* A's rows are as to_bf16 leaves them */
+    int depth; /* terms of a sum */
+    bool add;  /* to what C holds */
     matmul_ahead ahead;
 } matmul_args;
 
-/* Row r of x is x + r * x_row, of out out + r * out_row elements of its type. */
-typedef struct bf16_rows {
-    const float *x;
-    float *out; /* bfloat16, or floats of their values if the processor cannot multiply them */
-    size_t x_row, out_row;
-} bf16_rows;
+/* Rows of A and B are in `chunks` parts of `depth` floats, a multiple of 16. A row's part begins
+ * `row` floats after that of the row before, its next one a_chunk or b_chunk floats further. */
+typedef struct dots_args {
+    const float *a, *b;
+    size_t row, a_chunk, b_chunk;
+    int chunks, depth;
+    float scale;
+    float *out;
+    int out_row;
+} dots_args;
 
 /* Element (row, column) of x is x[row * x_row + column], of out out[row * out_row + column]. There
  * are `parts` of x, part_step floats apart; what is transposed is their sum, added in order. */
@@ -65,9 +69,15 @@ typedef struct vector_ops {
     void (*matmul)(const matmul_args *m, int rows, int columns);
     /* The same of A and B rounded to bfloat16. a_step is 1, and there are at most 64 columns. */
     void (*matmul_bf16)(const matmul_args *m, int rows, int columns);
-    /* Rounds rows [first, first + n) of `count` floats, for matmul_bf16's A. Zeros follow up to a
-     * multiple of block. out may be x, if all rows are rounded and out_row is x_row. */
-    void (*to_bf16)(const bf16_rows *r, int first, int n, int count);
+    /* The lists of x (rows, columns), at most SPARSE_SIDE each; out->rows is 0 if they would be too
+     * long. Returns how many elements are not the background. */
+    int (*sparse_pack)(const float *x, size_t x_row, int rows, int columns, sparse_panel *out);
+    void (*sparse_transpose)(const sparse_panel *in, sparse_panel *out);
+    /* matmul with a panel in A's place: its rows are C's, its columns are `depth`. */
+    void (*sparse_multiply)(const sparse_panel *a, const matmul_args *m, int columns);
+    /* For each element (row, k) of a panel whose background is 0: out's element (k, row) is scale
+     * times row `row` of A times row k of B if the element is above 0, else 0. */
+    void (*sparse_dots)(const sparse_panel *at, const dots_args *dots);
     /* out (columns, rows) = x (rows, columns) transposed. Each row of out is filled with zeros up
      * to the next multiple of block, if out_row is as long. */
     void (*transpose)(const transpose_args *t, int rows, int columns);

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/mt19937.h"
 #include "kernels/device_kind.h"
+#include "kernels/pixel.h"
 
 #include <math.h>
 #include <string.h>
@@ -86,12 +87,25 @@ static float *randoms(mt19937 *generator, size_t count, float scale)
     return memory;
 }
 
+/* Images as MNIST's: the background around what is drawn, which is not always in one place. */
+static float *pictures(mt19937 *generator, int n)
+{
+    float *x = randoms(generator, (size_t)n * 784, 1.0f);
+    for (int i = 0; i < n; i++)
+        for (int at = 0; at < 784; at++) {
+            int row = at / 28 - i % 5, column = at % 28 - i % 7;
+            if (row < 4 || row >= 24 || column < 5 || column >= 20)
+                x[i * 784 + at] = pixel_normalised(0);
+        }
+    return x;
+}
+
 static inputs make_inputs(const block_case *c, int n)
 {
     mt19937 generator;
     inputs in;
     mt19937_init(&generator, 5);
-    in.x = randoms(&generator, (size_t)n * 784, 1.0f);
+    in.x = pictures(&generator, n);
     for (int i = 0; i < CONV_BLOCK_CONVS; i++) {
         in.weight[i] = randoms(&generator, weights(c, i), i == 0 ? 0.3f : 0.06f);
         in.bias[i] = randoms(&generator, (size_t)c->shape.conv[i].out_channels, 0.1f);
@@ -232,6 +246,7 @@ typedef struct block_device {
     const char *isa;
     int threads;
     precision how;
+    bool dense;
 } block_device;
 
 static void by_block(const block_case *c, const block_device *on, const inputs *in, int n,
@@ -240,8 +255,11 @@ static void by_block(const block_case *c, const block_device *on, const inputs *
     device *dev = NULL;
     conv_block *plan = NULL;
     const char *isa = on->isa;
-    device_options wanted = {
-        .name = "cpu", .threads = on->threads, .precision = on->how, .isa = isa};
+    device_options wanted = {.name = "cpu",
+                             .threads = on->threads,
+                             .precision = on->how,
+                             .isa = isa,
+                             .dense = on->dense};
     ok(device_create(&wanted, &dev));
     const device_ops *ops = dev->ops;
     ok(ops->conv_block_create(dev, &c->shape, MAX_BATCH, &plan));
@@ -298,9 +316,9 @@ static void assert_close(const char *what, const float *got, const float *want, 
 
 START_TEST(a_block_equals_its_layers)
 {
-    const block_case *c = &cases[_i / N_SIZES / N_ISAS];
-    const char *isa = isas[_i / N_SIZES % N_ISAS];
-    int n = sizes[_i % N_SIZES];
+    const block_case *c = &cases[_i / 2 / N_SIZES / N_ISAS];
+    const char *isa = isas[_i / 2 / N_SIZES % N_ISAS];
+    int n = sizes[_i / 2 % N_SIZES];
     if (!is_here(isa))
         return;
     inputs in = make_inputs(c, n);
@@ -310,7 +328,7 @@ START_TEST(a_block_equals_its_layers)
         for (size_t k = 0; k < weights(c, i); k++)
             want.dw[i][k] = got.dw[i][k] = 1;
     by_layers(c, &in, n, &want);
-    block_device on = {isa, 2, PRECISION_F32};
+    block_device on = {isa, 2, PRECISION_F32, .dense = _i % 2 == 1};
     by_block(c, &on, &in, n, &got);
     assert_close("y", got.y, want.y, (size_t)n * outs(c), 2e-6);
     for (int i = 0; i < CONV_BLOCK_CONVS; i++) {
@@ -323,6 +341,16 @@ START_TEST(a_block_equals_its_layers)
 }
 END_TEST
 
+static void same_outputs(const block_case *c, int n, const outputs *a, const outputs *b)
+{
+    ck_assert(memcmp(a->y, b->y, sizeof *a->y * (size_t)n * outs(c)) == 0);
+    for (int i = 0; i < CONV_BLOCK_CONVS; i++) {
+        size_t biases = (size_t)c->shape.conv[i].out_channels;
+        ck_assert(memcmp(a->dw[i], b->dw[i], sizeof *a->dw[i] * weights(c, i)) == 0);
+        ck_assert(memcmp(a->db[i], b->db[i], sizeof *a->db[i] * biases) == 0);
+    }
+}
+
 START_TEST(threads_do_not_change_a_bit)
 {
     const block_case *c = &cases[_i / N_ISAS];
@@ -332,18 +360,52 @@ START_TEST(threads_do_not_change_a_bit)
         return;
     inputs in = make_inputs(c, N);
     outputs one = make_outputs(c, N), many = make_outputs(c, N);
-    block_device alone = {isa, 1, PRECISION_F32}, team = {isa, 3, PRECISION_F32};
+    block_device alone = {isa, 1, PRECISION_F32, false}, team = {isa, 3, PRECISION_F32, false};
     by_block(c, &alone, &in, N, &one);
     by_block(c, &team, &in, N, &many);
-    ck_assert(memcmp(one.y, many.y, sizeof(float) * N * outs(c)) == 0);
-    for (int i = 0; i < CONV_BLOCK_CONVS; i++) {
-        size_t outputs_of = (size_t)c->shape.conv[i].out_channels;
-        ck_assert(memcmp(one.dw[i], many.dw[i], sizeof(float) * weights(c, i)) == 0);
-        ck_assert(memcmp(one.db[i], many.db[i], sizeof(float) * outputs_of) == 0);
-    }
+    same_outputs(c, N, &one, &many);
     free_inputs(&in);
     free_outputs(&one);
     free_outputs(&many);
+}
+END_TEST
+
+/* Background that is computed once, and the sum of the second convolution's bias. */
+START_TEST(lists_leave_the_bits_of_the_output)
+{
+    const block_case *c = &cases[_i / N_ISAS];
+    const char *isa = isas[_i % N_ISAS];
+    enum { N = 20 };
+    static const precision precisions[] = {PRECISION_F32, PRECISION_BF16};
+    inputs in = make_inputs(c, N);
+    for (int how = 0; how < 2; how++) {
+        outputs lists = make_outputs(c, N), dense = make_outputs(c, N);
+        block_device on = {isa, 1, precisions[how], false}, off = {isa, 1, precisions[how], true};
+        by_block(c, &on, &in, N, &lists);
+        by_block(c, &off, &in, N, &dense);
+        ck_assert(memcmp(lists.y, dense.y, sizeof(float) * N * outs(c)) == 0);
+        free_outputs(&lists);
+        free_outputs(&dense);
+    }
+    free_inputs(&in);
+}
+END_TEST
+
+/* Vectors of 8 and of 16 channels. */
+START_TEST(bits_are_those_of_any_vector)
+{
+    const block_case *c = &cases[_i];
+    enum { N = 40 };
+    inputs in = make_inputs(c, N);
+    outputs wide = make_outputs(c, N), narrow = make_outputs(c, N);
+    block_device avx512 = {"avx512", 1, PRECISION_F32, false}, avx2 = avx512;
+    avx2.isa = "avx2";
+    by_block(c, &avx512, &in, N, &wide);
+    by_block(c, &avx2, &in, N, &narrow);
+    same_outputs(c, N, &wide, &narrow);
+    free_inputs(&in);
+    free_outputs(&wide);
+    free_outputs(&narrow);
 }
 END_TEST
 
@@ -359,7 +421,7 @@ START_TEST(bf16_is_close)
         return;
     inputs in = make_inputs(c, N);
     outputs exact = make_outputs(c, N), got = make_outputs(c, N);
-    block_device f32 = {isa, 2, PRECISION_F32}, bf16 = {isa, 2, PRECISION_BF16};
+    block_device f32 = {isa, 2, PRECISION_F32, false}, bf16 = {isa, 2, PRECISION_BF16, false};
     by_block(c, &f32, &in, N, &exact);
     by_block(c, &bf16, &in, N, &got);
     assert_close("y", got.y, exact.y, (size_t)N * outs(c), 2e-2);
@@ -393,11 +455,14 @@ int main(void)
     TCase *core = suite_case(suite, "core", 60);
     for (int i = 0; i < N_CASES * N_ISAS; i++) {
         const char *missing = isa_missing(isas[i % N_ISAS]);
-        for (int size = 0; size < N_SIZES; size++)
-            suite_add(core, a_block_equals_its_layers, i * N_SIZES + size, missing);
+        for (int k = 0; k < N_SIZES * 2; k++)
+            suite_add(core, a_block_equals_its_layers, i * N_SIZES * 2 + k, missing);
         suite_add(core, threads_do_not_change_a_bit, i, missing);
+        suite_add(core, lists_leave_the_bits_of_the_output, i, missing);
         suite_add(core, bf16_is_close, i, missing);
     }
+    for (int i = 0; i < N_CASES; i++)
+        suite_add(core, bits_are_those_of_any_vector, i, isa_missing("avx512"));
     suite_add(core, other_shapes_are_refused, 0, isa_missing("auto"));
     return suite_run(suite);
 }

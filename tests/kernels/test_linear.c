@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/mt19937.h"
 #include "kernels/device_kind.h"
+#include "kernels/pixel.h"
 
 #include <math.h>
 #include <string.h>
@@ -57,6 +58,14 @@ static device *open_precision(int i, int threads, precision how)
     device *dev = NULL;
     device_options wanted = {
         .name = "cpu", .threads = threads, .precision = how, .isa = ISAS[i / N_SHAPES]};
+    ok(device_create(&wanted, &dev));
+    return dev;
+}
+
+static device *open_dense(int i)
+{
+    device *dev = NULL;
+    device_options wanted = {.name = "cpu", .threads = 1, .isa = ISAS[i / N_SHAPES], .dense = true};
     ok(device_create(&wanted, &dev));
     return dev;
 }
@@ -116,6 +125,21 @@ static tensors tensors_make(const linear_shape *shape, int n, float (*draw)(mt19
             (*all[k].array)[i] = draw(&generator);
     }
     return t;
+}
+
+enum { BATCH_KINDS = 3 };
+
+/* Makes x a batch of kind 1, of which a tenth is not 0, or 2, a picture: a fifth is not the background.
+ * Kind 0 stays. */
+static void thin_out(tensors *t, int n, int kind)
+{
+    mt19937 generator;
+    mt19937_init(&generator, 11);
+    for (size_t i = 0; i < (size_t)n * (size_t)t->s.in_features && kind > 0; i++) {
+        bool stays = mt19937_u32(&generator) % 10 < (kind == 1 ? 1 : 2);
+        if (!stays)
+            t->x[i] = kind == 1 ? 0 : pixel_normalised(0);
+    }
 }
 
 static void tensors_free(tensors *t)
@@ -238,13 +262,16 @@ static const char *isa_missing(const char *isa);
  * ISA; against one run of the reference, which is slow. */
 START_TEST(sums_of_integers_are_exact)
 {
+    int shape = _i / 2;
     static const precision precisions[] = {PRECISION_F32, PRECISION_BF16};
     device *reference = open_reference(), *cpu[2 * N_ISAS];
-    int devices = 0, most = largest_batch(&SHAPES[_i]), step = SHAPES[_i].in_features > 500 ? 2 : 1;
+    int devices = 0, most = largest_batch(&SHAPES[shape]);
+    int step = SHAPES[shape].in_features > 500 ? 2 : 1;
     for (int isa = 0; isa < N_ISAS; isa++)
         for (int how = 0; how < 2 && isa_missing(ISAS[isa]) == NULL; how++)
-            cpu[devices++] = open_precision(isa * N_SHAPES + _i, 2, precisions[how]);
-    tensors t = tensors_make(&SHAPES[_i], most, small_integer);
+            cpu[devices++] = open_precision(isa * N_SHAPES + shape, 2, precisions[how]);
+    tensors t = tensors_make(&SHAPES[shape], most, small_integer);
+    thin_out(&t, most, _i % 2);
     size_t in = (size_t)t.s.in_features, out = (size_t)t.s.out_features;
     for (int k = 0; k < N_BATCHES && BATCHES[k] <= most; k += step) {
         int n = BATCHES[k];
@@ -279,8 +306,9 @@ static void close_to(float got, double want, int terms, const char *what)
 START_TEST(sums_are_those_of_double)
 {
     enum { N = 65, LOOKS = 2000 };
-    device *cpu = open_cpu(_i, 2);
-    tensors t = tensors_make(shape_of(_i), N, fraction);
+    device *cpu = open_cpu(_i / BATCH_KINDS, 2);
+    tensors t = tensors_make(shape_of(_i / BATCH_KINDS), N, fraction);
+    thin_out(&t, N, _i % BATCH_KINDS);
     t.s.logits = true; /* neither relu nor dropout */
     results got = run(cpu, &t, N, false);
     mt19937 generator;
@@ -314,9 +342,10 @@ static void same_bits(const float *got, const float *want, size_t count, const c
 START_TEST(bits_depend_on_values_alone)
 {
     enum { FEW = 17 };
-    device *one = open_cpu(_i, 1), *three = open_cpu(_i, 3);
-    int n = largest_batch(shape_of(_i));
-    tensors t = tensors_make(shape_of(_i), n, fraction);
+    device *one = open_cpu(_i / BATCH_KINDS, 1), *three = open_cpu(_i / BATCH_KINDS, 3);
+    int n = largest_batch(shape_of(_i / BATCH_KINDS));
+    tensors t = tensors_make(shape_of(_i / BATCH_KINDS), n, fraction);
+    thin_out(&t, n, _i % BATCH_KINDS);
     size_t in = (size_t)t.s.in_features, out = (size_t)t.s.out_features;
     results want = run(one, &t, n, true), got = run(three, &t, n, true);
     same_bits(got.y, want.y, (size_t)n * out, "y of three threads");
@@ -331,6 +360,80 @@ START_TEST(bits_depend_on_values_alone)
     tensors_free(&t);
     device_destroy(one);
     device_destroy(three);
+}
+END_TEST
+
+/* Of zeros that are left out; what is computed where a relu lets through is another sum. */
+START_TEST(lists_leave_the_bits_of_sums)
+{
+    device *lists = open_cpu(_i, 1), *dense = open_dense(_i);
+    int n = largest_batch(shape_of(_i));
+    tensors t = tensors_make(shape_of(_i), n, fraction);
+    thin_out(&t, n, 1);
+    size_t in = (size_t)t.s.in_features, out = (size_t)t.s.out_features;
+    results want = run(dense, &t, n, true), got = run(lists, &t, n, true);
+    same_bits(got.y, want.y, (size_t)n * out, "y");
+    same_bits(got.gradient, want.gradient, t.weights + out, "gradient");
+    for (size_t i = 0; i < (size_t)n * in; i++)
+        close_to(got.dx_relu[i], (double)want.dx_relu[i], 4 * (int)out, "dx before a relu");
+    results_free(&want);
+    results_free(&got);
+    tensors_free(&t);
+    device_destroy(lists);
+    device_destroy(dense);
+}
+END_TEST
+
+/* Vectors of 8 and of 16 floats. Where an activation is flattened, its channels lie in another
+ * order. */
+START_TEST(bits_are_those_of_any_vector)
+{
+    const linear_shape *s = &SHAPES[_i / BATCH_KINDS];
+    if (s->channels > 0)
+        return;
+    device *wide = open_cpu(_i / BATCH_KINDS, 1);
+    device *narrow = open_cpu(N_SHAPES + _i / BATCH_KINDS, 1);
+    int n = largest_batch(s);
+    tensors t = tensors_make(s, n, fraction);
+    thin_out(&t, n, _i % BATCH_KINDS);
+    size_t in = (size_t)s->in_features, out = (size_t)s->out_features;
+    results want = run(wide, &t, n, true), got = run(narrow, &t, n, true);
+    same_bits(got.y, want.y, (size_t)n * out, "y");
+    same_bits(got.gradient, want.gradient, t.weights + out, "gradient");
+    same_bits(got.dx, want.dx, (size_t)n * in, "dx");
+    same_bits(got.dx_relu, want.dx_relu, (size_t)n * in, "dx before a relu");
+    results_free(&want);
+    results_free(&got);
+    tensors_free(&t);
+    device_destroy(wide);
+    device_destroy(narrow);
+}
+END_TEST
+
+/* One of them in the weight, in a column where x is 0, then in dy where it is 0: zero times either is
+ * not a number. */
+START_TEST(what_is_not_finite_travels)
+{
+    static const float values[] = {INFINITY, -INFINITY, NAN};
+    device *cpu = open_cpu(_i / 3, 1);
+    tensors t = tensors_make(shape_of(_i / 3), 64, fraction);
+    t.s.logits = true;
+    thin_out(&t, 64, 1);
+    size_t in = (size_t)t.s.in_features, out = (size_t)t.s.out_features, last = out - 1;
+    for (int i = 0; i < 64; i++)
+        t.x[(size_t)i * in + 3] = 0;
+    t.weight[last * in + 3] = values[_i % 3];
+    t.dy[5 * out + last] = values[_i % 3];
+    results got = run(cpu, &t, 64, false);
+    for (size_t i = 0; i < 64; i++)
+        ck_assert(isnan(got.y[i * out + last]));
+    for (size_t k = 0; k < in; k++)
+        ck_assert(!isfinite(got.gradient[last * in + k]));
+    ck_assert(isfinite(got.y[0]));
+    ck_assert(isfinite(got.gradient[0]));
+    results_free(&got);
+    tensors_free(&t);
+    device_destroy(cpu);
 }
 END_TEST
 
@@ -374,13 +477,20 @@ int main(void)
 {
     Suite *suite = suite_create("linear");
     TCase *core = suite_case(suite, "core", 100);
-    tcase_add_loop_test(core, sums_of_integers_are_exact, 0, N_SHAPES);
+    tcase_add_loop_test(core, sums_of_integers_are_exact, 0, 2 * N_SHAPES);
     for (int i = 0; i < N_ISAS * N_SHAPES; i++) {
         const char *missing = isa_missing(ISAS[i / N_SHAPES]);
-        suite_add(core, sums_are_those_of_double, i, missing);
-        suite_add(core, bits_depend_on_values_alone, i, missing);
+        for (int kind = 0; kind < BATCH_KINDS; kind++) {
+            suite_add(core, sums_are_those_of_double, i * BATCH_KINDS + kind, missing);
+            suite_add(core, bits_depend_on_values_alone, i * BATCH_KINDS + kind, missing);
+        }
+        suite_add(core, lists_leave_the_bits_of_sums, i, missing);
+        for (int value = 0; value < 3; value++)
+            suite_add(core, what_is_not_finite_travels, i * 3 + value, missing);
         suite_add(core, weights_come_back_as_they_were, i, missing);
     }
+    for (int i = 0; i < N_SHAPES * BATCH_KINDS; i++)
+        suite_add(core, bits_are_those_of_any_vector, i, isa_missing(ISAS[0]));
     suite_add(core, other_widths_are_refused, 0, isa_missing(ISAS[0]));
     return suite_run(suite);
 }
