@@ -141,6 +141,8 @@ static void make_ours(const bench_commands *commands, const bench_case *c, bench
     bench_words_add(out, "--isa=%s", o->isa);
     if (o->tf32)
         bench_words_add(out, "--tf32");
+    if (o->dense)
+        bench_words_add(out, "--dense");
     if (o->bucket_cap_mb > 0)
         bench_words_add(out, "--bucket-cap-mb=%g", o->bucket_cap_mb);
     if (!o->overlap)

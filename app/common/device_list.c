@@ -63,6 +63,11 @@ static status parse_devices(const options *o, device_list *out)
 static status check_isa(const options *o, const char *name)
 {
     bool chooses = strcmp(name, "cpu") == 0 || strcmp(name, "auto") == 0;
+    if (!chooses && o->dense)
+        return FAIL(STATUS_INVALID,
+                    "--dense: only the device cpu leaves zeros out, not %s: give --device=cpu, or "
+                    "leave the flag out",
+                    name);
     if (chooses || strcmp(o->isa, "auto") == 0)
         return STATUS_OK;
     return FAIL(STATUS_INVALID,
@@ -137,6 +142,7 @@ status device_list_choose(const options *opts, int local_rank, device_options *o
     out->name = list.name;
     out->index = 0;
     out->isa = opts->isa;
+    out->dense = opts->dense;
     int count = list.n;
     if (strcmp(out->name, "auto") == 0)
         out->name = device_auto_is_cuda() ? "cuda" : "cpu";

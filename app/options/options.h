@@ -89,6 +89,7 @@ typedef struct options {
     bool cuda_graph; /* true; --no-cuda-graph */
     bool no_accel;   /* --no-accel, --no-cuda and --no-mps: the CPU */
     char *isa;       /* "auto" */
+    bool dense;      /* multiply zeros, too */
     int64_t threads; /* -1: cores / ranks on this host */
     char *bind_to;   /* "core", "none" */
 

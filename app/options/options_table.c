@@ -116,6 +116,9 @@ const option_row options_table[] = {
      NULL, NULL, "use the CPU"},
     {"isa", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_EVAL_BENCH | PREDICTION, AT(isa), 0, 0,
      "auto", "auto|avx512|avx2", "instructions of the cpu device; auto: the best that the processor has"},
+    {"dense", NULL, OPTION_SWITCH, GROUP_DEVICE, TRAIN_EVAL_BENCH, AT(dense), 0, 0,
+     NULL, NULL, "multiply the zeros of activations and gradients, too, which the cpu device leaves out: for "
+     "comparison"},
     {"threads", NULL, OPTION_INTEGER, GROUP_DEVICE, TRAIN_EVAL_BENCH | PREDICTION, AT(threads), 1, 4096,
      NULL, "N", "threads per rank [cores / ranks of this host]"},
     {"bind-to", NULL, OPTION_WORD, GROUP_DEVICE, FOR_TRAIN | FOR_BENCH, AT(bind_to), 0, 0,

@@ -45,7 +45,7 @@ static bool is_compared(const option_row *row)
     static const char *const others[] = {
         "amp",       "tf32",       "dataset",       "save-every", "resume",
         "mode",      "backend",    "bucket-cap-mb", "comm-hook",  "powersgd-start-iter",
-        "nccl-nvls", "cuda-graph", "powersgd-rank", "overlap",
+        "nccl-nvls", "cuda-graph", "powersgd-rank", "overlap",    "dense",
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(row->name, others[i]) == 0)

@@ -68,6 +68,8 @@ static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HA
     if (rank->val_set.count > 0)
         snprintf(text + strlen(text), sizeof text - strlen(text), " validation images %u",
                  rank->val_set.count);
+    if (rank->opts->dense)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " dense");
     hash_schedule(&rank->schedule.options, text + strlen(text), sizeof text - strlen(text));
     hash_gradients(rank->opts, &rank->settings, text + strlen(text), sizeof text - strlen(text));
     int devices = rank->place.world_size * rank->settings.replicas;
@@ -216,7 +218,8 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
             STATUS_INVALID,
             "cannot resume %s: %s--mode, --replicas, --nesterov, --adam-betas, --clip-grad-norm, "
             "--label-smoothing, --augment, --scale-lr, --pct-start, --warmup-steps, "
-            "--warmup-factor, --shuffle, --drop-last, --dataset, --amp, --tf32 or the number of "
+            "--warmup-factor, --shuffle, --drop-last, --dataset, --amp, --tf32, --dense or the "
+            "number of "
             "training images (--limit, --val-split) was another",
             path, has_config(path) ? "" : "it has no config.json, so which is not known: ");
     return STATUS_OK;

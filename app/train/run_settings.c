@@ -55,6 +55,7 @@ static const struct run_setting {
     {"shuffle", ORDER},
     {"amp", SUMS},
     {"tf32", SUMS},
+    {"dense", SUMS},
     {"mode", NULL},
     {"replicas", NULL},
     {"epochs", NULL},

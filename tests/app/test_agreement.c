@@ -86,6 +86,7 @@ START_TEST(a_node_says_all_that_must_be_alike)
         const char *flag, *fact; /* NULL: free */
     } all[] = {
         {"--tf32", "--tf32=true"},
+        {"--dense", "--dense=true"},
         {"--no-cuda-graph", "--cuda-graph=false"},
         {"--bucket-cap-mb=3", "--bucket-cap-mb=3"},
         {"--powersgd-rank=2", "--powersgd-rank=2"},

@@ -97,6 +97,7 @@ static const struct {
     {"--mode ps", {"--mode ddp -> ps"}},
     {"--schedule cosine", {"--schedule step -> cosine"}},
     {"--amp bf16", {"--amp off -> bf16"}},
+    {"--dense", {"--dense false -> true"}},
     {"--label-smoothing 0.1", {"--label-smoothing 0 -> 0.1"}},
     {"--augment shift=2", {"--augment default -> shift=2", "former"}},
     {"--val-split 0.1", {"--val-split 0 -> 0.1", "validated"}},
