@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What a training step costs in instructions, as valgrind's callgrind counts them: each model's count
-# is held to 5 % of the one in step_instructions.txt beside this script. One rank, one thread, batch
-# 16; the start does not count: half of what a run of three steps takes more than a run of one.
+# What a training step costs in instructions, as valgrind's callgrind counts them: each model's count,
+# and that with --dense, is held to 5 % of the one in step_instructions.txt beside this script. One
+# rank, one thread, batch 16; the start does not count: half of what a run of three steps takes more
+# than a run of one.
 #
 #     BUILD_DIR=build SOURCE_DIR=. tests/app/test_step_instructions.sh record
 #
@@ -21,22 +22,23 @@ fi
 box=$(mktemp -d)
 trap 'rm -rf "$box"' EXIT
 export XDG_CACHE_HOME=$box/cache
-# MNIST's four files, small; bytes that look random and are always the same.
+# MNIST's four files, small; bytes that look random and are always the same. Of five pixels four are
+# background, as MNIST's.
 idx() { # FILE HEADER BYTES LARGEST
     # shellcheck disable=SC2059 # the header is all escapes
     { printf "$2" && LC_ALL=C awk -v bytes="$3" -v most="$4" 'BEGIN {
-        for (x = 1; bytes-- > 0;) { x = x * 16807 % 2147483647; printf "%c", 1 + x % most } }'; } \
-        >"$box/$1"
+        for (x = 1; bytes-- > 0;) { x = x * 16807 % 2147483647; printf "%c", 1 + x % most } }' |
+        if [ "$4" -gt 9 ]; then tr '\031-\177' '\0'; else cat; fi; } >"$box/$1"
 }
 for split in train t10k; do
     idx $split-images-idx3-ubyte '\0\0\10\3\0\0\0\60\0\0\0\34\0\0\0\34' $((48 * 784)) 127
     idx $split-labels-idx1-ubyte '\0\0\10\1\0\0\0\60' 48 9
 done
 
-instructions() { # MODEL STEPS
+instructions() { # MODEL STEPS [FLAG]
     valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" train --model "$1" \
         --batch-size 16 --limit $((16 * $2)) --device cpu --isa avx2 --threads 1 --epochs 1 \
-        --eval-every 0 --data-dir "$box" --no-save-model --run-dir "$box/run" --quiet \
+        --eval-every 0 --data-dir "$box" --no-save-model --run-dir "$box/run" --quiet ${3:+"$3"} \
         2>"$box/said" >"$box/printed" ||
         { cat "$box/said" && exit 1; } >&2
     sed -n 's/.*Collected : //p' "$box/said"
@@ -44,9 +46,11 @@ instructions() { # MODEL STEPS
 
 models=$("$program" help train | sed -n 's/^ *--model \([a-z|]*\).*/\1/p' | tr '|' ' ')
 { echo "# $compiler" && for model in $models; do
-    few=$(instructions "$model" 1)
-    many=$(instructions "$model" 3)
-    echo "$model $(((many - few) / 2))"
+    for flag in "" --dense; do
+        few=$(instructions "$model" 1 $flag)
+        many=$(instructions "$model" 3 $flag)
+        echo "$model$flag $(((many - few) / 2))"
+    done
 done; } >"$box/counted"
 cat "$box/counted"
 if [ "${1:-}" = record ]; then
