@@ -22,18 +22,35 @@ size_t memory_page_bytes(void)
 }
 
 /* A new block's pages come one by one, each with a fault at its first use: for a large block that
- * takes far longer than to write it. Here they come in one call, and as huge pages if that is
- * allowed. Only advice: a system that knows nothing of it does it page by page. */
-static void take_pages(unsigned char *block, size_t size_bytes)
+ * takes far longer than to write it. Here they come in one call, zeroed, and as huge pages if that
+ * is allowed. Pages that the block had before go first. Sets *inside to the whole pages within the
+ * block. false: the system does not know this, or the pages are locked. */
+static bool take_pages(unsigned char *block, size_t size_bytes, unsigned char **inside, size_t *n)
 {
     uintptr_t page_bytes = memory_page_bytes();
-    uintptr_t begin = ((uintptr_t)block + page_bytes - 1) / page_bytes * page_bytes;
-    size_t inside = ((uintptr_t)block + size_bytes - begin) / page_bytes * page_bytes;
+    size_t before = (page_bytes - (uintptr_t)block % page_bytes) % page_bytes;
+    *inside = block + before;
+    *n = (size_bytes - before) / page_bytes * page_bytes;
     if (size_bytes >= HUGE_PAGE_BYTES)
-        (void)madvise((void *)begin, inside, MADV_HUGEPAGE);
+        (void)madvise(*inside, *n, MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_WRITE
-    (void)madvise((void *)begin, inside, MADV_POPULATE_WRITE);
+    return madvise(*inside, *n, MADV_DONTNEED) == 0 &&
+           madvise(*inside, *n, MADV_POPULATE_WRITE) == 0;
+#else
+    return false;
 #endif
+}
+
+static void zero(unsigned char *block, size_t size_bytes)
+{
+    unsigned char *inside = block, *end = block + size_bytes;
+    size_t n = 0;
+    if (size_bytes < LARGE_BYTES || !take_pages(block, size_bytes, &inside, &n)) {
+        memset(block, 0, size_bytes);
+        return;
+    }
+    memset(block, 0, (size_t)(inside - block));
+    memset(inside + n, 0, (size_t)(end - inside) - n);
 }
 
 status memory_alloc(size_t size_bytes, void **out)
@@ -45,9 +62,7 @@ status memory_alloc(size_t size_bytes, void **out)
     void *p = NULL;
     if (posix_memalign(&p, rounded < HUGE_PAGE_BYTES ? ALIGNMENT : HUGE_PAGE_BYTES, rounded) != 0)
         return FAIL(STATUS_NO_MEMORY, "cannot allocate %zu bytes", size_bytes);
-    if (rounded >= LARGE_BYTES)
-        take_pages(p, rounded);
-    memset(p, 0, rounded);
+    zero(p, rounded);
     *out = p;
     return STATUS_OK;
 }
