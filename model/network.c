@@ -109,11 +109,9 @@ static status make_layers(network *net)
 }
 
 /* torch.manual_seed(seed), then the modules' constructors in order. */
-static status init_parameters(network *net)
+static void draw_parameters(const network *net, float *host)
 {
     mt19937 generator;
-    float *host = NULL;
-    TRY(memory_alloc(sizeof *host * net->count, (void **)&host));
     mt19937_init(&generator, net->options.seed);
     for (size_t i = 0; i < net->n_layers; i++) {
         const layer *lay = &net->layers[i];
@@ -123,8 +121,22 @@ static status init_parameters(network *net)
         init_weight(&generator, fan_in, host + lay->weight->offset, lay->weight->count);
         init_bias(&generator, fan_in, host + lay->bias->offset, lay->bias->count);
     }
+}
+
+/* New memory costs more than to draw into it: the gradients have room that nobody needs yet. */
+static status init_parameters(network *net)
+{
+    size_t size_bytes = sizeof(float) * net->count;
+    bool on_host = net->dev->stream == NULL;
+    float *host = on_host ? net->gradients : NULL;
+    if (!on_host)
+        TRY(memory_alloc(size_bytes, (void **)&host));
+    draw_parameters(net, host);
     status st = network_import(net, host, net->parameters);
-    free(host);
+    if (on_host)
+        memset(host, 0, size_bytes);
+    else
+        free(host);
     return st;
 }
 

@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { MAX_N = 64, PIXELS = 784 };
 
@@ -342,6 +343,35 @@ START_TEST(a_loss_that_is_not_finite_travels_with_the_gradients)
 }
 END_TEST
 
+static size_t peak_bytes(void)
+{
+    struct rusage used;
+    ck_assert_int_eq(getrusage(RUSAGE_SELF, &used), 0);
+    return (size_t)used.ru_maxrss * 1024;
+}
+
+/* Many ranks of one host would take and clear pages for it that they do not keep. */
+START_TEST(a_new_network_draws_its_weights_in_place)
+{
+    device *dev = NULL;
+    network *net = NULL;
+    size_t count = model_kind_count(MODEL_MLP), bytes = sizeof(float) * count;
+    network_options options = {.kind = MODEL_MLP, .max_batch = 1, .seed = 3};
+    ok(device_create(&(device_options){.name = fast, .threads = 1, .isa = isa}, &dev));
+    ok(dev->ops->alloc(dev, bytes, (void **)&options.parameters));
+    ok(dev->ops->alloc(dev, bytes, (void **)&options.gradients));
+    size_t before = peak_bytes();
+    ok(network_create(dev, &options, &net));
+    ck_assert_uint_lt(peak_bytes() - before, bytes / 2);
+    for (size_t i = 0; i < count; i++)
+        ck_assert(options.gradients[i] == 0);
+    network_destroy(net);
+    dev->ops->free(dev, options.parameters);
+    dev->ops->free(dev, options.gradients);
+    device_destroy(dev);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     make_input();
@@ -377,5 +407,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(rules, dropout_follows_the_sample, 0, 2);
     tcase_add_loop_test(rules, weights_that_are_not_finite_are_seen, 0, 6);
     tcase_add_loop_test(rules, a_loss_that_is_not_finite_travels_with_the_gradients, 0, 2);
+    if (!is_cuda)
+        tcase_add_test(rules, a_new_network_draws_its_weights_in_place);
     return suite_run(suite);
 }
