@@ -194,10 +194,12 @@ status agreement_check(const char *settings, store *shared, int rank, int world_
     return STATUS_OK;
 }
 
+/* `host` is room for `count` floats, NULL for a host device: its memory is read where it lies. */
 static status hash_array(device *dev, const float *from, size_t count, float *host, uint64_t *hash)
 {
-    TRY(dev->ops->download(dev, host, from, count * sizeof *host));
-    *hash = lane_hash(*hash, host, count * sizeof *host);
+    if (host != NULL)
+        TRY(dev->ops->download(dev, host, from, count * sizeof *host));
+    *hash = lane_hash(*hash, host != NULL ? host : from, count * sizeof *from);
     return STATUS_OK;
 }
 
@@ -207,7 +209,8 @@ status agreement_on_state(rank_context *rank, uint64_t *out)
     float *states[OPTIMIZER_MAX_STATES], *host = NULL;
     size_t n = optimizer_states(rank->opt, names, states), count = network_count(rank->net);
     uint64_t hash = rank->data_digest;
-    TRY(memory_alloc(count * sizeof *host, (void **)&host));
+    if (rank->dev->stream != NULL)
+        TRY(memory_alloc(count * sizeof *host, (void **)&host));
     status st = hash_array(rank->dev, network_parameters(rank->net), count, host, &hash);
     for (size_t i = 0; i < n && optimizer_steps(rank->opt) > 0 && st == STATUS_OK; i++)
         st = hash_array(rank->dev, states[i], count, host, &hash);

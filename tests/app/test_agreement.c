@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 enum { TIMEOUT_MS = 5000 };
 
@@ -138,6 +139,39 @@ START_TEST(ranks_begin_with_the_same_weights)
 }
 END_TEST
 
+static size_t peak_kib(void)
+{
+    struct rusage used;
+    ck_assert_int_eq(getrusage(RUSAGE_SELF, &used), 0);
+    return (size_t)used.ru_maxrss;
+}
+
+static status compare_alone(process_group *group, int rank, int world_size, void *arg)
+{
+    uint64_t hash = 0;
+    trainee t = {0};
+    rank_context context = {.place = {.rank = rank, .world_size = world_size}, .group = group};
+    TRY(trainee_open(&t, "reference", MODEL_MLP, OPTIMIZER_SGD, 1));
+    context.dev = t.dev;
+    context.net = t.net;
+    context.opt = t.opt;
+    size_t before = peak_kib();
+    status st = agreement_on_state(&context, &hash);
+    *(size_t *)arg = peak_kib() - before;
+    trainee_close(&t);
+    return st;
+}
+
+/* Many ranks of one host would take and clear pages for it. */
+START_TEST(weights_in_memory_are_not_copied_to_be_compared)
+{
+    size_t more_kib = 0;
+    status st = run_ranks(1, compare_alone, &more_kib);
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
+    ck_assert_uint_lt(more_kib, sizeof(float) * model_kind_count(MODEL_MLP) / 1024 / 2);
+}
+END_TEST
+
 int main(void)
 {
     unsetenv("MNIST_DDP_DATA");
@@ -150,5 +184,6 @@ int main(void)
     tcase_add_test(core, equal_settings_agree);
     tcase_add_test(core, a_node_says_all_that_must_be_alike);
     tcase_add_loop_test(core, ranks_begin_with_the_same_weights, 0, 2);
+    tcase_add_test(core, weights_in_memory_are_not_copied_to_be_compared);
     return suite_run(suite);
 }
