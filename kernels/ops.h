@@ -218,8 +218,8 @@ typedef status conv_block_import_op(conv_block *plan, int conv, const float *pla
 typedef status conv_block_export_op(conv_block *plan, int conv, const float *weight, float *plain);
 typedef status conv_block_forward_op(conv_block *plan, const conv_block_batch *batch,
                                      const dropout *drop);
-/* Of the batch of the last forward. p is the dropout's; dy is the gradient of out.y, and is read only
- * where that is above 0; out[i] is of convolution i. */
+/* Of the batch of the last forward. p is the dropout's; dy is the gradient of out.y, and is read
+ * only where that is above 0; out[i] is of convolution i. */
 typedef status conv_block_backward_op(conv_block *plan, const conv_block_batch *batch, float p,
                                       const float *dy, const param_gradients *out);
 
@@ -254,6 +254,7 @@ typedef status linear_export_op(linear *plan, const float *weight, float *plain)
 /* y (n, O) = x W^T with the epilogue. */
 typedef status linear_forward_op(linear *plan, int n, const float *x, const float *weight,
                                  const linear_epilogue *epilogue, float *y);
+/* x, as input->y below, is the batch of the last forward. */
 typedef status linear_backward_weights_op(linear *plan, int n, const float *x, const float *dy,
                                           const param_gradients *out);
 /* dx (n, I) set = dy W. If the layer's input is a relu's output, `input` is not NULL: then dx is

@@ -1,14 +1,14 @@
-/* Linear layers. The weight lies in the arena as panels of up to 64 inputs, a panel as chunks of up to
- * 128 outputs, (I/64, O/128, 64, 128), outputs innermost. So every product reads or writes a chunk
- * from its first float to its last, and a chunk fits the first level of cache:
+/* Linear layers. The weight lies in the arena as panels of up to 64 inputs, a panel as chunks of up
+ * to 128 outputs, (I/64, O/128, 64, 128), outputs innermost. So every product reads or writes a
+ * chunk from its first float to its last, and a chunk fits the first level of cache:
  *
  *   forward            y (n, 128) += x (n, 64) chunk (64, 128), for each panel
  *   backward, weights  chunk of dw (64, 128) = x^T (64, n) dy (n, 128)
  *   backward, data     dx (n, 64) += dy (n, 128) chunk^T (128, 64), for each chunk
  *
- * Most of x is zeros, or the background of a picture, and what else is in 64 samples times 64 inputs
- * is multiplied by lists (kernels/cpu/sparse_panel.h). Forward makes them, backward reads them if
- * the batch is one such block. Where x is 0 after a relu, its gradient goes no further: then dx is
+ * Most of x is zeros, or the background of a picture. What else is in 64 samples times 64 inputs is
+ * multiplied by lists (kernels/cpu/sparse_panel.h). Forward makes them, backward reads them if the
+ * batch is one such block. Where x is 0 after a relu, its gradient goes no further: then dx is
  * computed only elsewhere.
  *
  * Backward, a piece is a panel. Forward, it is a block of samples times a stretch of panels; then
@@ -17,201 +17,10 @@
  * is not 0. A large batch goes in rounds of samples, so that what a round reads again is still in
  * a cache.
  */
-#include "base/memory.h"
 #include "base/trace.h"
-#include "kernels/cpu/state.h"
+#include "kernels/cpu/linear_plan.h"
 
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum {
-    PANEL = SPARSE_SIDE,   /* inputs, at most */
-    PANEL_STEP = 16,       /* a panel's width is a multiple of it */
-    STRETCHES = 4,         /* at most */
-    STRETCH_PANELS = 3,    /* at least, if there is more than one stretch */
-    SAMPLES = SPARSE_SIDE, /* of a block */
-    ROUND = 4 * SAMPLES,
-    FINISH_SAMPLES = 16, /* of a piece */
-    CHUNK = 128,         /* outputs, at most */
-    LANES = 16,          /* a product has a multiple of it as outputs */
-};
-
-typedef struct linear_plan {
-    linear_shape s;
-    cpu_state *cpu;
-    precision how;
-    int panels, stretches;
-    /* The device's scratch memory holds, forward, the sums of a round's y: (stretches, chunks, round,
-     * CHUNK); backward, dy of a round: (round / SAMPLES, chunks, SAMPLES, CHUNK). A chunk's rows are
-     * as long as it is, up to a multiple of LANES, with zeros. */
-    size_t outputs, stretch_floats; /* O, up to a multiple of LANES; of one stretch */
-    /* Of the batch of the last forward, if it was one block of samples: the lists of each panel's
-     * inputs; `rows` is 0 if it is dense. */
-    sparse_panel *lists; /* (panels) */
-    const float *listed; /* the batch; NULL: none */
-    atomic_int nonzero;  /* of the batch: elements that are not the background */
-} linear_plan;
-
-static linear_plan *plan_of(linear *plan)
-{
-    return (linear_plan *)(void *)plan;
-}
-
-static int least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-static int pieces_of(int count, int piece)
-{
-    return (count + piece - 1) / piece;
-}
-
-static status check(const linear_shape *s, int block)
-{
-    if (s->in_features % PANEL_STEP != 0 || s->out_features > VECTOR_MAX_SAMPLE)
-        return FAIL(STATUS_INVALID,
-                    "cpu device: a linear layer has a multiple of %d inputs and at most %d "
-                    "outputs, not %d and %d",
-                    PANEL_STEP, VECTOR_MAX_SAMPLE, s->in_features, s->out_features);
-    if (s->channels % block != 0)
-        return FAIL(STATUS_INVALID,
-                    "cpu device: a flattened activation has a multiple of %d channels, not %d",
-                    block, s->channels);
-    return STATUS_OK;
-}
-
-status cpu_linear_create(device *dev, const linear_shape *shape, int max_n, linear **out)
-{
-    TRY(check(shape, cpu_of(dev)->vec->block));
-    linear_plan *p = NULL;
-    TRY(memory_alloc(sizeof *p, (void **)&p));
-    p->s = *shape;
-    p->cpu = cpu_of(dev);
-    p->how = dev->precision == PRECISION_BF16 ? PRECISION_BF16 : PRECISION_F32;
-    p->panels = pieces_of(shape->in_features, PANEL);
-    p->stretches = least(STRETCHES, p->panels / STRETCH_PANELS);
-    if (p->stretches < 1)
-        p->stretches = 1;
-    p->outputs = (size_t)(pieces_of(shape->out_features, LANES) * LANES);
-    p->stretch_floats = (size_t)least(ROUND, pieces_of(max_n, SAMPLES) * SAMPLES) * p->outputs;
-    status st = cpu_reserve_scratch(p->cpu, p->stretch_floats * (size_t)p->stretches);
-    size_t lists = sizeof *p->lists * (size_t)p->panels;
-    if (st == STATUS_OK && !p->cpu->dense)
-        st = memory_alloc(lists, (void **)&p->lists);
-    if (st != STATUS_OK) {
-        free(p);
-        return st;
-    }
-    if (p->lists != NULL)
-        device_note_memory(dev, (int64_t)lists);
-    *out = (linear *)(void *)p;
-    return STATUS_OK;
-}
-
-void cpu_linear_destroy(linear *plan)
-{
-    if (plan != NULL)
-        free(plan_of(plan)->lists);
-    free(plan);
-}
-
-/* The first input of a panel. All are multiples of PANEL_STEP, and widths differ by one such step
- * at most. */
-static int panel_first(const linear_plan *p, int panel)
-{
-    int steps = p->s.in_features / PANEL_STEP;
-    return (int)((int64_t)panel * steps / p->panels) * PANEL_STEP;
-}
-
-static int panel_width(const linear_plan *p, int panel)
-{
-    return panel_first(p, panel + 1) - panel_first(p, panel);
-}
-
-static size_t panel_offset(const linear_plan *p, int panel)
-{
-    return (size_t)panel_first(p, panel) * (size_t)p->s.out_features;
-}
-
-/* Plain rows of a flattened input are (C, area), private ones (C / block, area, block): one
- * transposition for each block of channels. */
-static void to_private(const linear_plan *p, const float *plain, float *private)
-{
-    int area = p->s.height * p->s.width, block = p->cpu->vec->block;
-    for (int c = 0; c < p->s.channels; c += block) {
-        transpose_args t = {.x = plain + c * area,
-                            .out = private + c * area,
-                            .x_row = (size_t)area,
-                            .out_row = (size_t)block,
-                            .parts = 1};
-        p->cpu->vec->transpose(&t, block, area);
-    }
-}
-
-static void to_plain(const linear_plan *p, const float *private, float *plain)
-{
-    int area = p->s.height * p->s.width, block = p->cpu->vec->block;
-    for (int c = 0; c < p->s.channels; c += block) {
-        transpose_args t = {.x = private + c * area,
-                            .out = plain + c * area,
-                            .x_row = (size_t)block,
-                            .out_row = (size_t)area,
-                            .parts = 1};
-        p->cpu->vec->transpose(&t, area, block);
-    }
-}
-
-/* Where the weight of an input and an output lies. */
-static size_t weight_at(const linear_plan *p, int panel, int k, int o)
-{
-    int first = o / CHUNK * CHUNK, count = least(CHUNK, p->s.out_features - first);
-    return panel_offset(p, panel) + (size_t)(first * panel_width(p, panel)) +
-           (size_t)((k - panel_first(p, panel)) * count + o - first);
-}
-
-/* Between output o's row in the private order and the arena. */
-static void reorder_row(const linear_plan *p, int o, float *row, float *weight, bool import)
-{
-    for (int panel = 0; panel < p->panels; panel++)
-        for (int k = panel_first(p, panel); k < panel_first(p, panel + 1); k++) {
-            float *at = weight + weight_at(p, panel, k, o);
-            *(import ? at : row + k) = *(import ? row + k : at);
-        }
-}
-
-status cpu_linear_import(linear *plan, const float *plain, float *weight)
-{
-    const linear_plan *p = plan_of(plan);
-    float *row = NULL;
-    TRY(memory_alloc(sizeof *row * (size_t)p->s.in_features, (void **)&row));
-    for (int o = 0; o < p->s.out_features; o++, plain += p->s.in_features) {
-        if (p->s.channels > 0)
-            to_private(p, plain, row);
-        else
-            memcpy(row, plain, sizeof *row * (size_t)p->s.in_features);
-        reorder_row(p, o, row, weight, true);
-    }
-    free(row);
-    return STATUS_OK;
-}
-
-status cpu_linear_export(linear *plan, const float *weight, float *plain)
-{
-    const linear_plan *p = plan_of(plan);
-    float *row = NULL;
-    TRY(memory_alloc(sizeof *row * (size_t)p->s.in_features, (void **)&row));
-    for (int o = 0; o < p->s.out_features; o++, plain += p->s.in_features) {
-        reorder_row(p, o, row, (float *)(uintptr_t)weight, false);
-        if (p->s.channels > 0)
-            to_plain(p, row, plain);
-        else
-            memcpy(plain, row, sizeof *row * (size_t)p->s.in_features);
-    }
-    free(row);
-    return STATUS_OK;
-}
 
 /* One round: n samples of a batch. */
 typedef struct linear_job {
@@ -256,7 +65,7 @@ static void copy_rows(const float *x, size_t from, int n, size_t to, float *out)
     }
 }
 
-/* A chunk of a panel, (width, padded): in the arena, or, if its rows have to be padded, in `room`. */
+/* A chunk of a panel, (width, padded): in the arena, or in `room` if its rows have to be padded. */
 static const float *weights_of(const linear_plan *p, const float *weight, int panel, const chunk *c,
                                float *room)
 {
@@ -389,7 +198,7 @@ status cpu_linear_forward(linear *plan, int n, const float *x, const float *weig
     return STATUS_OK;
 }
 
-/* The lists of a panel's inputs for n samples of batch `all`, from `first` on; NULL: they are dense,
+/* The lists of a panel's inputs for n samples of batch `all`, from `first` on; NULL: they are dense
  * and in room->x, (width, SAMPLES). */
 static const sparse_panel *pack_inputs(const linear_plan *p, const float *all, int first, int n,
                                        int panel, panel_room *room)

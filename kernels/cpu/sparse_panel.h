@@ -1,6 +1,6 @@
 /* A panel of activations, up to 64 x 64, as the first operand of a linear layer's products, without
- * what most of it is: zeros after a relu, a pool or dropout, or the background of a picture. With x0
- * that value and sums over k,
+ * what most of it is: zeros after a relu, a pool or dropout, or the background of a picture. With
+ * x0 that value and sums over k,
  *
  *     sum of x[k] w[k]  =  sum of (x[k] - x0) w[k] where x[k] is not x0  +  x0 (sum of w[k])
  *

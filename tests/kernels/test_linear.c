@@ -129,8 +129,8 @@ static tensors tensors_make(const linear_shape *shape, int n, float (*draw)(mt19
 
 enum { BATCH_KINDS = 3 };
 
-/* Makes x a batch of kind 1, of which a tenth is not 0, or 2, a picture: a fifth is not the background.
- * Kind 0 stays. */
+/* Makes x a batch of kind 1, of which a tenth is not 0, or 2, a picture: a fifth is not the
+ * background. Kind 0 stays. */
 static void thin_out(tensors *t, int n, int kind)
 {
     mt19937 generator;
@@ -410,8 +410,8 @@ START_TEST(bits_are_those_of_any_vector)
 }
 END_TEST
 
-/* One of them in the weight, in a column where x is 0, then in dy where it is 0: zero times either is
- * not a number. */
+/* One of them in the weight, in a column where x is 0, then in dy: zero times either is not a
+ * number. */
 START_TEST(what_is_not_finite_travels)
 {
     static const float values[] = {INFINITY, -INFINITY, NAN};
