@@ -88,7 +88,7 @@ status process_group_check_call(process_group *group, const collective *c)
         group->options.store == NULL || collective_is_send_or_recv(c->kind))
         return STATUS_OK;
     pthread_mutex_lock(&group->lock);
-    status st = process_group_broken(group);
+    status st = process_group_may_begin(group, c);
     numbered.seq = group->seq + 1;
     uint64_t number = ++group->checked;
     pthread_mutex_unlock(&group->lock);

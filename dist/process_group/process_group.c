@@ -10,6 +10,7 @@
 #include "dist/process_group/process_group_state.h"
 #include "kernels/ops.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,16 @@ status process_group_broken(process_group *group)
         return STATUS_OK;
     status_restore(&group->failure);
     return status_context(group->broken, "the process group is broken since");
+}
+
+status process_group_may_begin(process_group *group, const collective *c)
+{
+    TRY(process_group_broken(group));
+    if (!c->blocks || group->first == NULL)
+        return STATUS_OK;
+    const collective *other = &group->first->what;
+    return FAIL(STATUS_INVALID, "a blocking %s while %s #%" PRIu64 " is still to be waited for",
+                collective_kind_name(c->kind), collective_kind_name(other->kind), other->seq);
 }
 
 /* The ranks meet in the store before each collective: who is missing there may have ended. */

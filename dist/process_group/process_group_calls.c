@@ -1,8 +1,6 @@
 #include "dist/process_group/process_group.h"
 #include "dist/process_group/process_group_state.h"
 
-#include <inttypes.h>
-
 static collective collective_of(collective_kind kind, const reduction *what)
 {
     return (collective){.kind = kind,
@@ -12,28 +10,6 @@ static collective collective_of(collective_kind kind, const reduction *what)
                         .out = what->out,
                         .count = what->count,
                         .prescale = what->prescale};
-}
-
-static status check_idle(process_group *group, collective_kind kind)
-{
-    pthread_mutex_lock(&group->lock);
-    status st = process_group_broken(group);
-    if (st == STATUS_OK && group->first != NULL)
-        st = FAIL(STATUS_INVALID, "a blocking %s while %s #%" PRIu64 " is still to be waited for",
-                  collective_kind_name(kind), collective_kind_name(group->first->what.kind),
-                  group->first->what.seq);
-    pthread_mutex_unlock(&group->lock);
-    return st;
-}
-
-status process_group_run(process_group *group, const collective *c, device_stream *stream)
-{
-    work *w = NULL;
-    collective what = *c;
-    what.blocks = true;
-    TRY(check_idle(group, c->kind));
-    TRY(process_group_launch(group, &what, stream, &w));
-    return process_group_wait(group, w, NULL);
 }
 
 status process_group_all_reduce(process_group *group, void *data, size_t count, dtype type,

@@ -133,7 +133,12 @@ status process_group_check_call(process_group *group, const collective *c);
 /* The lock is held. STATUS_OK, or why the group is broken. */
 status process_group_broken(process_group *group);
 
+/* The lock is held. The same, or STATUS_INVALID: the call blocks, and another one is still to be
+ * waited for. */
+status process_group_may_begin(process_group *group, const collective *c);
+
 /* Whether a group can be made as asked: STATUS_INVALID with what is wrong. */
+status process_group_check_options(const process_group_options *options);
 status process_group_check_options(const process_group_options *options);
 
 #endif

@@ -128,10 +128,15 @@ static status do_alone(process_group *group, work *w)
                            : group->dev->ops->copy(group->dev, c->out, c->in, size_bytes);
 }
 
+static bool is_alone(const process_group *group, const collective *c)
+{
+    return group->ops == NULL || (c->count == 0 && c->kind != COLLECTIVE_BARRIER);
+}
+
 /* The lock is held. */
 static status start(process_group *group, work *w)
 {
-    if (group->ops == NULL || (w->what.count == 0 && w->what.kind != COLLECTIVE_BARRIER))
+    if (is_alone(group, &w->what))
         return do_alone(group, w);
     bool needs_copy = w->stream != NULL && !group->ops->device_memory;
     return needs_copy || group->held > 0 ? hold(group, w) : launch_at_backend(group, w);
@@ -151,19 +156,29 @@ static status check_stream(const process_group *group, const device_stream *stre
     return FAIL(STATUS_INVALID, "the process group was not created for the device of this stream");
 }
 
-/* The lock is held. */
+static void note_launch(process_group *group, work *w)
+{
+    const collective *c = &w->what;
+    w->began_ns = clock_now_ns();
+    w->record = flight_recorder_launch(&group->recorder, c, w->stream != NULL, w->began_ns);
+    if (!collective_is_send_or_recv(c->kind)) /* ranks compare their latest */
+        rank_status_launch(group->page, c);
+    count_traffic(group, c);
+}
+
+/* The lock is held. A launch that only announces comes first: while peers get to know it, this rank
+ * makes its notes. One that may block is noted before. */
 static status number_and_start(process_group *group, work *w)
 {
     collective *c = &w->what;
-    bool between_two = collective_is_send_or_recv(c->kind);
-    c->seq = between_two ? ++group->p2p_seq : ++group->seq;
+    bool announces = !is_alone(group, c) && group->ops->works_in_wait;
+    c->seq = collective_is_send_or_recv(c->kind) ? ++group->p2p_seq : ++group->seq;
     c->timeout_ms = first_runs_note(&group->known, c) ? group->patience_ms : group->timeout_ms;
-    w->began_ns = clock_now_ns();
-    w->record = flight_recorder_launch(&group->recorder, c, w->stream != NULL, w->began_ns);
-    if (!between_two) /* ranks compare their latest */
-        rank_status_launch(group->page, c);
-    count_traffic(group, c);
+    if (!announces)
+        note_launch(group, w);
     status st = start(group, w);
+    if (announces)
+        note_launch(group, w);
     if (st != STATUS_OK) {
         flight_recorder_end(&group->recorder, w->record, false, clock_now_ns());
         st = process_group_break(group, explain_failure(group, c, st));
@@ -171,37 +186,52 @@ static status number_and_start(process_group *group, work *w)
     return st;
 }
 
+static status check(process_group *group, collective *what, const device_stream *stream)
+{
+    if (!(what->prescale < 0 || what->prescale > 0))
+        what->prescale = 1;
+    TRY(collective_check(what, group->rank, group->world_size));
+    TRY(check_stream(group, stream));
+    return process_group_check_call(group, what);
+}
+
+/* The lock is held. */
+static status make_work(process_group *group, const collective *what, device_stream *stream,
+                        work **out)
+{
+    TRY(process_group_may_begin(group, what));
+    work *w = spares_take(&group->works, sizeof *w);
+    if (w == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
+    w->what = *what;
+    w->stream = stream;
+    status st = number_and_start(group, w);
+    if (st != STATUS_OK)
+        spares_give(&group->works, w);
+    else
+        *out = w;
+    return st;
+}
+
 status process_group_launch(process_group *group, const collective *c, device_stream *stream,
                             work **out_work)
 {
     collective what = *c;
-    if (!(what.prescale < 0 || what.prescale > 0))
-        what.prescale = 1;
-    TRY(collective_check(&what, group->rank, group->world_size));
-    TRY(check_stream(group, stream));
-    TRY(process_group_check_call(group, &what));
+    work *w = NULL;
+    TRY(check(group, &what, stream));
     pthread_mutex_lock(&group->lock);
-    work *w = spares_take(&group->works, sizeof *w);
-    status st = w != NULL ? process_group_broken(group)
-                          : FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
-    if (st == STATUS_OK) {
-        w->what = what;
-        w->stream = stream;
-        st = number_and_start(group, w);
-    }
+    status st = make_work(group, &what, stream, &w);
     if (st == STATUS_OK) {
         *(group->first == NULL ? &group->first : &group->last->next) = w;
         *out_work = group->last = w;
-    } else if (w != NULL) {
-        spares_give(&group->works, w);
     }
     pthread_mutex_unlock(&group->lock);
     return st;
 }
 
-static void note_wait(process_group *group, work *w)
+static void note_wait(process_group *group, work *w, int64_t now_ns)
 {
-    w->waited_ns = clock_now_ns();
+    w->waited_ns = now_ns;
     flight_recorder_wait(&group->recorder, w->record, w->waited_ns);
     rank_status_wait(group->page, &w->what, w->waited_ns);
 }
@@ -235,7 +265,7 @@ static status take(process_group *group, work *w, bool *any_held)
     if (group->last == w)
         group->last = before;
     if (st == STATUS_OK)
-        note_wait(group, w);
+        note_wait(group, w, clock_now_ns());
     pthread_mutex_unlock(&group->lock);
     return st;
 }
@@ -308,10 +338,10 @@ static status finish(process_group *group, work *w, bool any_held)
     return w->copy == NULL ? STATUS_OK : staging_copy_in(group->staging, w->copy, w->what.out);
 }
 
-status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns)
+/* Waits for `w`, which is not on the list, unless `st` says that this has failed before. */
+static status end(process_group *group, work *w, bool any_held, status st, int64_t *elapsed_ns)
 {
-    bool any_held = false;
-    status taken = take(group, w, &any_held), st = taken;
+    status taken = st;
     if (st == STATUS_OK) {
         st = finish(group, w, any_held);
         if (st != STATUS_OK)
@@ -329,4 +359,26 @@ status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns)
     spares_give(&group->works, w);
     pthread_mutex_unlock(&group->lock);
     return st;
+}
+
+status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns)
+{
+    bool any_held = false;
+    status taken = take(group, w, &any_held);
+    return end(group, w, any_held, taken, elapsed_ns);
+}
+
+status process_group_run(process_group *group, const collective *c, device_stream *stream)
+{
+    work *w = NULL;
+    collective what = *c;
+    what.blocks = true;
+    TRY(check(group, &what, stream));
+    pthread_mutex_lock(&group->lock);
+    status st = make_work(group, &what, stream, &w);
+    bool any_held = group->held > 0;
+    if (st == STATUS_OK) /* what has a stream may take long to launch */
+        note_wait(group, w, stream != NULL ? clock_now_ns() : w->began_ns);
+    pthread_mutex_unlock(&group->lock);
+    return st == STATUS_OK ? end(group, w, any_held, st, NULL) : st;
 }
