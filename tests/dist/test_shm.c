@@ -71,10 +71,11 @@ START_TEST(sums_go_by_rank)
 }
 END_TEST
 
-enum { FEW = 6, MANY_SMALL = 400 };
+enum { FEW = 24, MANY_SMALL = 400 };
 
-/* Numbers that travel in the announcement, all launched ahead: the last rank looks at the first
- * ones when the others have long got what they could. */
+/* Numbers that travel in the announcement, up to 96 bytes and so in its annex, too. All are
+ * launched ahead: the last rank looks at the first ones when the others have long got what they
+ * could. */
 static status sums_few(process_group *group, int rank, int world_size, void *arg)
 {
     (void)arg;
@@ -112,6 +113,30 @@ static status sums_few(process_group *group, int rank, int world_size, void *arg
 START_TEST(small_sums_do_not_overtake)
 {
     ck_assert_int_eq(run(_i, sums_few, NULL), STATUS_OK);
+}
+END_TEST
+
+enum { LATE_TIMES = 40, LATE_MS = 3 };
+
+/* The others sleep when the last rank comes. Nobody who looks in time is to wait for the end of a
+ * slice of sleep. */
+static status come_late(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)arg;
+    int64_t began_ns = clock_now_ns();
+    for (int i = 0; i < LATE_TIMES; i++) {
+        if (rank == i % world_size)
+            clock_sleep_ms(LATE_MS);
+        TRY(process_group_barrier(group));
+    }
+    int64_t each_ms = (clock_now_ns() - began_ns) / 1000000 / LATE_TIMES;
+    return each_ms < 25 ? STATUS_OK
+                        : FAIL(STATUS_INVALID, "a barrier took %lld ms", (long long)each_ms);
+}
+
+START_TEST(the_last_to_come_wakes_the_others)
+{
+    ck_assert_int_eq(run(_i, come_late, NULL), STATUS_OK);
 }
 END_TEST
 
@@ -254,6 +279,7 @@ int main(void)
     tcase_add_loop_test(results, reduce_is_exact, 0, MAX_WORLD * MEMORY_HOST_KINDS);
     tcase_add_loop_test(results, bytes_are_counted, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, sums_go_by_rank, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(results, the_last_to_come_wakes_the_others, 2, 5);
     tcase_add_loop_test(results, small_sums_do_not_overtake, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, processes_agree, 0, MEMORY_HOST_KINDS);
     TCase *deaths = suite_case(suite, "deaths", 80);

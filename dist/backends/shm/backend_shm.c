@@ -29,6 +29,7 @@ enum { HEAP_ALIGN = 64 };
 typedef struct shm_work {
     struct shm_work *next;
     collective what;
+    atomic_bool ended;   /* its wait(): the next launch takes it off the queue */
     uint32_t index;      /* of a collective: counts this group's, from 1 */
     shm_message message; /* of a send or recv */
 } shm_work;
@@ -43,7 +44,7 @@ typedef struct shm_group {
     shm_work *first, *last;
     spares works;
     shm_work *next_announced; /* the first that may have to be announced; NULL: none */
-    uint32_t launched, announced, finished; /* collectives */
+    _Atomic uint32_t launched, announced, finished; /* collectives */
 } shm_group;
 
 static bool is_message(const shm_work *w)
@@ -51,20 +52,24 @@ static bool is_message(const shm_work *w)
     return collective_is_send_or_recv(w->what.kind);
 }
 
-/* The lock is held. Announces what has been launched, as far as there is room for notes. */
+/* The lock is held. Announces what has been launched, as far as there is room for notes. One that
+ * blocks wakes nobody yet: its wait follows at once, and looks for the others first. So their notes
+ * and this one are on their way at the same time. */
 static void announce(shm_group *g)
 {
     const shm_region *region = &g->sync.region;
-    const shm_rank *ranks = region->control->ranks;
+    const shm_rank *self = &region->control->ranks[region->rank];
     for (shm_work *w = g->next_announced; w != NULL; g->next_announced = w = w->next) {
         if (is_message(w))
             continue;
-        if (g->announced - g->finished >= SHM_AHEAD)
+        if (g->announced - atomic_load(&g->finished) >= SHM_AHEAD)
             return;
         shm_note_write(region, &w->what, w->index);
-        shm_sync_arrive(&g->sync, SHM_ANNOUNCED, w->index);
-        g->announced = w->index;
-        __builtin_prefetch(&ranks[region->rank].notes[(w->index + 1) % SHM_NOTES], 1);
+        shm_sync_show(&g->sync, SHM_ANNOUNCED, w->index);
+        if (!w->what.blocks)
+            shm_sync_wake(&g->sync, SHM_ANNOUNCED, w->index);
+        atomic_store_explicit(&g->announced, w->index, memory_order_relaxed);
+        __builtin_prefetch(&self->notes[(w->index + 1) % SHM_NOTES], 1);
     }
 }
 
@@ -77,12 +82,25 @@ static void append(shm_group *g, shm_work *w)
         g->next_announced = w;
 }
 
+/* The lock is held. Waits end in the order of the queue, and take no lock for that. */
+static void drop_ended(shm_group *g)
+{
+    for (shm_work *w = g->first; w != NULL && atomic_load_explicit(&w->ended, memory_order_acquire);
+         w = g->first) {
+        if (g->next_announced == w)
+            g->next_announced = w->next;
+        g->first = w->next;
+        spares_give(&g->works, w);
+    }
+}
+
 static status shm_launch(void *self, const collective *c, device_stream *stream, void **out_work)
 {
     (void)stream;
     shm_group *g = self;
     status st = STATUS_OK;
     pthread_mutex_lock(&g->lock);
+    drop_ended(g);
     shm_work *w = spares_take(&g->works, sizeof *w);
     if (w == NULL)
         st = FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
@@ -103,25 +121,39 @@ static status shm_launch(void *self, const collective *c, device_stream *stream,
     return st;
 }
 
+/* Room for one more note. Either this thread sees that there is one to announce, or the launch of
+ * that has seen the room: both sides store before they look. */
+static void end_collective(shm_group *g, uint32_t index)
+{
+    atomic_store(&g->finished, index);
+    if (atomic_load(&g->launched) == atomic_load(&g->announced))
+        return;
+    pthread_mutex_lock(&g->lock);
+    announce(g);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static status run(shm_group *g, const shm_work *w, int64_t deadline_ns)
+{
+    if (w->what.blocks) {
+        shm_sync_look(&g->sync, SHM_ANNOUNCED, w->index);
+        shm_sync_wake(&g->sync, SHM_ANNOUNCED, w->index);
+    }
+    return shm_exchange_run(&g->exchange, &w->what, w->index, deadline_ns);
+}
+
 static status shm_wait(void *self, void *work_, int64_t deadline_ns, int64_t *done_ns)
 {
     shm_group *g = self;
     shm_work *w = work_;
     status st = is_message(w) ? shm_messages_wait(&g->messages, &w->message, deadline_ns)
-                              : shm_exchange_run(&g->exchange, &w->what, w->index, deadline_ns);
+                              : run(g, w, deadline_ns);
     *done_ns = clock_now_ns();
     if (st != STATUS_OK) /* the group is broken, and a message may still be on a list */
         return st;
-    pthread_mutex_lock(&g->lock);
-    ASSERT(g->first == w);
-    g->first = w->next;
-    if (g->next_announced == w)
-        g->next_announced = w->next;
     if (!is_message(w))
-        g->finished = w->index;
-    announce(g);
-    spares_give(&g->works, w);
-    pthread_mutex_unlock(&g->lock);
+        end_collective(g, w->index);
+    atomic_store_explicit(&w->ended, true, memory_order_release);
     return st;
 }
 

@@ -2,7 +2,7 @@
  * dist/collective/exchange.h). A giver's data lies in one of three places:
  *
  *   in its note      a few numbers, or in the note's annex up to SHM_ANNEX_BYTES: the takers have
- *                    them with the announcement.
+ *                    them with the announcement. Nobody waits a second time.
  *   in its heap      takers read it there, as it lies.
  *   in its slots     all else: chunk by chunk, each in a round of its own, in two slots in turn.
  *                    While takers read one, the giver fills the other.
@@ -242,14 +242,11 @@ static void take_from_notes(shm_exchange *x, const collective *c, uint32_t index
 {
     const shm_region *region = &x->sync->region;
     size_t at_bytes = exchange_row(c, region->rank) * c->count * dtype_size(c->type);
-    bool in_note = shm_note_fits(c, region->world_size);
-    for (int rank = 0; rank < region->world_size; rank++) {
-        const void *data =
-            in_note ? (const void *)x->offers[rank].words : shm_region_annex(region, rank, index);
-        x->given[rank] = (const unsigned char *)data + at_bytes;
-    }
+    shm_note_find_data(region, c, index, x->given);
     if (exchange_gives(c, region->rank))
-        x->given[region->rank] = (const unsigned char *)c->in + at_bytes;
+        x->given[region->rank] = c->in;
+    for (int rank = 0; rank < region->world_size; rank++)
+        x->given[rank] = (const unsigned char *)x->given[rank] + at_bytes;
     if (exchange_takes(c, region->rank))
         exchange_take(c, region->rank, region->world_size, x->given, 0, c->count);
 }
@@ -266,11 +263,12 @@ status shm_exchange_run(shm_exchange *x, const collective *c, uint32_t index, in
 {
     const shm_region *region = &x->sync->region;
     TRY(shm_sync_await_all(x->sync, SHM_ANNOUNCED, index, deadline_ns));
-    TRY(shm_note_read_all(region, c, index, x->offers));
+    TRY(shm_note_check_all(region, c, index));
     if (shm_note_fits_annex(c, region->world_size)) {
         take_from_notes(x, c, index);
         return STATUS_OK;
     }
+    TRY(shm_note_read_offers(region, c, index, x->offers));
     bool in_heaps = c->kind == COLLECTIVE_ALL_REDUCE;
     for (int rank = 0; rank < region->world_size; rank++)
         in_heaps =

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    LAYOUT = 6,                   /* moves on with every change to the structs */
+    LAYOUT = 7,                   /* moves on with every change to the structs */
     ALIGN_SLACK_BYTES = 64 << 10, /* what rounding up 1024 allocations can cost */
     NAME_BYTES = 64,
     TAKEN_BYTES = 4 << 20,

@@ -23,10 +23,11 @@ enum {
     SHM_CHANNEL_BYTES = 1 << 18,
     SHM_AHEAD = 64,  /* collectives that a rank may have announced and not ended */
     SHM_NOTES = 128, /* twice that: see shm_note */
-    SHM_NOTE_WORDS = 3,
+    SHM_NOTE_WORDS = 11,
     SHM_ANNEX_BYTES = 512,
     SHM_MAX_RANKS = 1024,
     SHM_LINE_BYTES = 64,
+    SHM_NOTE_BYTES = 2 * SHM_LINE_BYTES,
 };
 
 /* Of what all ranks wait for each other. */
@@ -38,8 +39,8 @@ typedef enum shm_stage {
     SHM_STAGES,
 } shm_stage;
 
-/* How far a rank is. Only that rank moves it on; compared modulo 2^32. Peers do not look at that of
- * SHM_ANNOUNCED, but at the note's index. */
+/* How far a rank is. Only that rank moves it on; compared modulo 2^32. Peers that are awake do
+ * not look at that of SHM_ANNOUNCED, but at the note's index, which comes before. */
 typedef struct shm_counter {
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t value;
 } shm_counter;
@@ -50,12 +51,14 @@ typedef struct shm_meeting {
     _Atomic uint32_t sleepers;
 } shm_meeting;
 
-/* What a rank announces of a collective, on one cache line: a peer that sees the index has all.
+/* What a rank announces of a collective: a peer that sees the index has all of its line, that is up
+ * to 24 bytes of data. The next line is the other one of an aligned pair, which processors fetch
+ * along with the first.
  *
  * A note is overwritten SHM_NOTES collectives later. Its rank has ended the collective SHM_AHEAD
  * before that one, so all ranks had announced that, and ended the one of the note. */
 typedef struct shm_note {
-    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t index; /* of the collective; written last */
+    _Alignas(SHM_NOTE_BYTES) _Atomic uint32_t index; /* of the collective; written last */
     _Atomic uint64_t seq;
     _Atomic uint64_t what;  /* kind, op, type, root and prescale, packed */
     _Atomic uint64_t count; /* elements */

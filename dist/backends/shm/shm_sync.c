@@ -22,8 +22,8 @@
 
 enum {
     SPIN_NS = 40000,
-    SPIN_CROWDED_NS = 2000,
-    SPINS_PER_LOOK = 32,
+    LOOKS = 32,        /* between pauses, and between yields */
+    CROWDED_LOOKS = 1, /* who is waited for may need this core */
     SLICE_MS = 50,
     IDLE_SLICE_MS = 1, /* if peers come for messages meanwhile, for which nobody wakes this rank */
 };
@@ -37,7 +37,7 @@ status shm_sync_create(shm_sync *sync, const shm_region *region, const group_set
                        int64_t deadline_ns)
 {
     bool crowded = region->world_size > cores_count();
-    *sync = (shm_sync){.region = *region, .spin_ns = crowded ? SPIN_CROWDED_NS : SPIN_NS};
+    *sync = (shm_sync){.region = *region, .looks = crowded ? CROWDED_LOOKS : LOOKS};
     return first_cause_create(setup, &region->control->first_cause, deadline_ns, &sync->cause);
 }
 
@@ -90,25 +90,44 @@ static void relax(void)
 #endif
 }
 
-/* What tells peers that the rank has come to `value`. */
+typedef _Atomic uint32_t *sign_fn(shm_rank *rank, shm_stage stage, uint32_t value);
+
+/* What tells peers that are awake that the rank has come to `value`. */
 static _Atomic uint32_t *sign_of(shm_rank *rank, shm_stage stage, uint32_t value)
 {
     return stage == SHM_ANNOUNCED ? &rank->notes[value % SHM_NOTES].index
                                   : &rank->counters[stage].value;
 }
 
+/* What sleepers look at. */
+static _Atomic uint32_t *counter_of(shm_rank *rank, shm_stage stage, uint32_t value)
+{
+    (void)value;
+    return &rank->counters[stage].value;
+}
+
 /* A rank that has not come to `want`; -1: all have. */
-static int find_late(const shm_sync *sync, shm_stage stage, uint32_t want)
+static inline int find_late_by(sign_fn *sign, const shm_sync *sync, shm_stage stage, uint32_t want)
 {
     const shm_region *region = &sync->region;
     int peer = region->rank;
     for (int step = 1; step < region->world_size; step++) {
         peer = peer + 1 < region->world_size ? peer + 1 : 0;
-        uint32_t value = atomic_load(sign_of(&region->control->ranks[peer], stage, want));
+        uint32_t value = atomic_load(sign(&region->control->ranks[peer], stage, want));
         if ((int32_t)(value - want) < 0)
             return peer;
     }
     return -1;
+}
+
+static int find_late(const shm_sync *sync, shm_stage stage, uint32_t want)
+{
+    return find_late_by(counter_of, sync, stage, want);
+}
+
+static bool have_all_come(const shm_sync *sync, shm_stage stage, uint32_t want)
+{
+    return find_late_by(sign_of, sync, stage, want) < 0;
 }
 
 static status do_idle_work(const shm_sync *sync, bool *more)
@@ -118,15 +137,23 @@ static status do_idle_work(const shm_sync *sync, bool *more)
 }
 
 /* Between two looks: false once the time for spinning is over. *end_ns: 0 at first. */
-static bool spin_on(const shm_sync *sync, int64_t *end_ns)
+static bool spin_on(int64_t *end_ns)
 {
     int64_t now_ns = clock_now_ns();
     if (*end_ns == 0)
-        *end_ns = now_ns + sync->spin_ns;
+        *end_ns = now_ns + SPIN_NS;
     else if (now_ns >= *end_ns)
         return false;
     sched_yield(); /* the scheduler may have put the peer on this very core */
     return true;
+}
+
+bool shm_sync_look(const shm_sync *sync, shm_stage stage, uint32_t want)
+{
+    for (int i = 0; i < sync->looks; i++)
+        if (have_all_come(sync, stage, want))
+            return true;
+    return false;
 }
 
 static status spin(const shm_sync *sync, shm_stage stage, uint32_t want, bool *all_came)
@@ -134,25 +161,35 @@ static status spin(const shm_sync *sync, shm_stage stage, uint32_t want, bool *a
     int64_t end_ns = 0;
     bool more;
     do {
-        for (int i = 0; i < SPINS_PER_LOOK; i++) {
-            *all_came = find_late(sync, stage, want) < 0;
+        for (int i = 0; i < sync->looks; i++) {
+            *all_came = have_all_come(sync, stage, want);
             if (*all_came)
                 return STATUS_OK;
             relax();
         }
         TRY(do_idle_work(sync, &more));
-    } while (spin_on(sync, &end_ns));
+    } while (spin_on(&end_ns));
     return STATUS_OK;
+}
+
+void shm_sync_show(shm_sync *sync, shm_stage stage, uint32_t value)
+{
+    shm_rank *self = &sync->region.control->ranks[sync->region.rank];
+    atomic_store_explicit(sign_of(self, stage, value), value, memory_order_release);
+}
+
+void shm_sync_wake(shm_sync *sync, shm_stage stage, uint32_t value)
+{
+    shm_control *control = sync->region.control;
+    atomic_store(&control->ranks[sync->region.rank].counters[stage].value, value);
+    if (atomic_load(&control->meetings[stage].sleepers) != 0 && find_late(sync, stage, value) < 0)
+        wake(&control->meetings[stage]);
 }
 
 void shm_sync_arrive(shm_sync *sync, shm_stage stage, uint32_t value)
 {
-    shm_control *control = sync->region.control;
-    shm_rank *self = &control->ranks[sync->region.rank];
-    atomic_store_explicit(&self->counters[stage].value, value, memory_order_release);
-    atomic_store(sign_of(self, stage, value), value);
-    if (atomic_load(&control->meetings[stage].sleepers) != 0 && find_late(sync, stage, value) < 0)
-        wake(&control->meetings[stage]);
+    shm_sync_show(sync, stage, value);
+    shm_sync_wake(sync, stage, value);
 }
 
 /* A rank that died or left after its last collective has moved all its counters before: so if all
@@ -163,7 +200,7 @@ static status check_peers(const shm_sync *sync, shm_stage stage, uint32_t want)
     TRY(check_aborted(sync));
     bool known = first_cause_is_known(sync->cause);
     int dead = peers_find_ended(first_cause_peers(sync->cause), 0, 0);
-    if ((!known && dead < 0) || find_late(sync, stage, want) < 0)
+    if ((!known && dead < 0) || have_all_come(sync, stage, want))
         return STATUS_OK;
     /* A rank's own reason comes before its death, and before the failures that followed. */
     return known ? first_cause_known(sync->cause) : first_cause_death(sync->cause, dead);
@@ -193,7 +230,7 @@ static status sleep_until_all_came(shm_sync *sync, shm_stage stage, uint32_t wan
     for (;;) {
         uint32_t turn = atomic_load(&meeting->turn);
         int late = find_late(sync, stage, want);
-        if (late < 0)
+        if (late < 0 || have_all_come(sync, stage, want))
             break;
         st = do_idle_work(sync, &more);
         if (slept && st == STATUS_OK)
@@ -211,7 +248,7 @@ static status sleep_until_all_came(shm_sync *sync, shm_stage stage, uint32_t wan
 
 status shm_sync_await_all(shm_sync *sync, shm_stage stage, uint32_t want, int64_t deadline_ns)
 {
-    bool all_came = find_late(sync, stage, want) < 0;
+    bool all_came = shm_sync_look(sync, stage, want);
     if (!all_came)
         TRY(spin(sync, stage, want, &all_came));
     return all_came ? STATUS_OK : sleep_until_all_came(sync, stage, want, deadline_ns);
@@ -289,12 +326,12 @@ status shm_sync_await_done(shm_sync *sync, const shm_awaited *what, int64_t dead
     int64_t end_ns = 0;
     bool more;
     do {
-        for (int i = 0; i < SPINS_PER_LOOK; i++) {
+        for (int i = 0; i < sync->looks; i++) {
             TRY(do_idle_work(sync, &more));
             if (atomic_load(what->done))
                 return STATUS_OK;
             relax();
         }
-    } while (spin_on(sync, &end_ns));
+    } while (spin_on(&end_ns));
     return sleep_until_done(sync, what, deadline_ns);
 }

@@ -12,7 +12,7 @@ typedef status shm_idle_fn(void *ctx, bool *more);
 typedef struct shm_sync {
     shm_region region;
     first_cause *cause;
-    int64_t spin_ns;
+    int looks; /* before the first pause, and between yields after that */
     atomic_bool aborted;
     shm_idle_fn *idle; /* NULL: nothing */
     void *idle_ctx;
@@ -33,6 +33,14 @@ void shm_sync_abort(shm_sync *sync);
 /* This rank has come to `value` of the stage. Whoever waits for that sees all that it has written;
  * the last rank wakes those that sleep. */
 void shm_sync_arrive(shm_sync *sync, shm_stage stage, uint32_t value);
+
+/* The two halves of that: peers see it, and then sleepers are woken. Between them a rank that is
+ * about to wait itself may look for the others, while what it shows is on its way to them. */
+void shm_sync_show(shm_sync *sync, shm_stage stage, uint32_t value);
+void shm_sync_wake(shm_sync *sync, shm_stage stage, uint32_t value);
+
+/* Looks a few times, without a pause, whether all have come to `want`. */
+bool shm_sync_look(const shm_sync *sync, shm_stage stage, uint32_t want);
 
 /* Returns once all ranks have come to `want`. STATUS_TIMEOUT at the deadline; STATUS_PEER if any
  * rank died or closed its group before. The message names the rank. Failures of sync->idle. */
