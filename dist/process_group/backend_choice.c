@@ -163,6 +163,8 @@ static int number_hosts(const member *members, int n, int *hosts)
 static const char *choose_name(const member *members, int n, int n_hosts)
 {
     int other;
+    if (strcmp(members[0].backend, "hierarchical") == 0 && n_hosts == n)
+        return "gloo"; /* no host has two ranks: its levels would only cost */
     if (strcmp(members[0].backend, "auto") != 0)
         return members[0].backend;
     if (find_without_gpu(members, n, &other) == n)

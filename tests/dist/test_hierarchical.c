@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Even and not, one rank a host, one host, ranks that are not beside each other, up to 8. */
+/* Even and not, one rank a host (that is gloo), one host, ranks that are not beside each other, up
+ * to 8. */
 static const char *const SHAPES[] = {"aabb", "aabc", "ab", "aa", "abab", "abb"};
 static const char *const LARGE_SHAPES[] = {"aaaabbbb", "aabbccd", "aaabbb"};
 enum {
@@ -34,6 +35,21 @@ static status run(const char *hosts, rank_fn fn, void *arg)
     ranks_options options = options_of(hosts);
     return run_ranks_with(&options, fn, arg);
 }
+
+static status backend_is(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)rank, (void)world_size;
+    const char *found = process_group_backend(group), *want = arg;
+    return strcmp(found, want) == 0 ? STATUS_OK
+                                    : FAIL(STATUS_INVALID, "backend %s, not %s", found, want);
+}
+
+START_TEST(one_rank_a_host_is_gloo)
+{
+    ck_assert_int_eq(run("abc", backend_is, (char[]){"gloo"}), STATUS_OK);
+    ck_assert_int_eq(run("abb", backend_is, (char[]){"hierarchical"}), STATUS_OK);
+}
+END_TEST
 
 START_TEST(all_reduce_is_exact)
 {
@@ -251,6 +267,7 @@ int main(void)
     }
     Suite *suite = suite_create("hierarchical");
     TCase *results = suite_case(suite, "results", 60);
+    tcase_add_test(results, one_rank_a_host_is_gloo);
     tcase_add_loop_test(results, all_reduce_is_exact, 0, 2 * N_SHAPES);
     tcase_add_loop_test(results, broadcast_is_exact, 0, 2 * N_SHAPES);
     tcase_add_loop_test(results, barrier_holds_everybody, 0, N_SHAPES);
