@@ -31,7 +31,7 @@ status trace_clock_estimate(const trace_barrier *own, const trace_barrier *first
     return STATUS_OK;
 }
 
-status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *out)
+status trace_clock_compare(process_group *group, trace_clock *out, bool *fits)
 {
     struct {
         trace_barrier met[BARRIERS];
@@ -45,11 +45,20 @@ status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *ou
     }
     first = own;
     TRY(process_group_broadcast(group, &first, sizeof first / sizeof(int64_t), DTYPE_I64, 0, NULL));
-    trace_clock clock = {0};
-    TRY(trace_clock_estimate(own.met, first.met, BARRIERS, &clock));
+    *fits = trace_clock_estimate(own.met, first.met, BARRIERS, out) == STATUS_OK;
     /* Containers of one kernel may still have clocks of their own: then 0 is no possible offset. */
-    if (own.host != 0 && own.host == first.host && llabs(clock.offset_ns) <= clock.error_ns)
-        clock.offset_ns = clock.error_ns = 0;
+    if (*fits && own.host != 0 && own.host == first.host && llabs(out->offset_ns) <= out->error_ns)
+        out->offset_ns = out->error_ns = 0;
+    return STATUS_OK;
+}
+
+status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *out)
+{
+    trace_clock clock = {0};
+    bool fits = false;
+    TRY(trace_clock_compare(group, &clock, &fits));
+    if (!fits) /* as the estimate has said */
+        return STATUS_INVALID;
     clock.zero_ns = began_ns + clock.offset_ns;
     TRY(process_group_all_reduce(group, &clock.zero_ns, 1, DTYPE_I64, REDUCE_MIN, NULL));
     *out = clock;

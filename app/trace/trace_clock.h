@@ -23,8 +23,12 @@ typedef struct trace_barrier {
 status trace_clock_estimate(const trace_barrier *own, const trace_barrier *first, int n,
                             trace_clock *out);
 
-/* Runs a few barriers. `began_ns`: the earliest that this rank has to tell. Ranks of one
- * host share its clock, and so have offset and error 0. */
+/* Runs a few barriers, and sets offset and error; *fits: false if there are none. Ranks of one host
+ * share its clock, and so have offset and error 0. All ranks call it. */
+status trace_clock_compare(process_group *group, trace_clock *out, bool *fits);
+
+/* The same, and the trace's zero; `began_ns`: the earliest that this rank has to tell.
+ * STATUS_INVALID if no offset fits. */
 status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *out);
 
 #endif

@@ -1,20 +1,40 @@
 #include "app/train/timeline.h"
 
+#include "app/trace/trace_clock.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "kernels/stream_trace.h"
 
 #include <stdlib.h>
 
+/* *fits: left as it is, or false. */
+static status compare_clocks(process_group *group, skew_clock *out, bool *fits)
+{
+    trace_clock clock = {0};
+    bool found = true;
+    if (!process_group_is_on_one_host(group))
+        TRY(trace_clock_compare(group, &clock, &found));
+    *out = (skew_clock){clock_now_ns(), clock.offset_ns};
+    *fits = *fits && found;
+    return STATUS_OK;
+}
+
+static int64_t offset_at(const skew_clock *before, const skew_clock *after, int64_t at_ns)
+{
+    double share = (double)(at_ns - before->at_ns) / (double)(after->at_ns - before->at_ns + 1);
+    return before->offset_ns + (int64_t)((double)(after->offset_ns - before->offset_ns) * share);
+}
+
 status skew_open(process_group *group, bool can, int waits, skew *out)
 {
-    int64_t all_can = can && process_group_is_on_one_host(group);
     skew s = {.room = waits};
+    TRY(compare_clocks(group, &s.before, &can));
+    int64_t all_can = can;
     TRY(process_group_all_reduce(group, &all_can, 1, DTYPE_I64, REDUCE_MIN, NULL));
     if (all_can == 0)
         return STATUS_OK;
     TRY(memory_alloc(sizeof *s.waits * (size_t)waits, (void **)&s.waits));
-    status st = memory_alloc(sizeof *s.latest * (size_t)waits, (void **)&s.latest);
+    status st = memory_alloc(sizeof *s.latest * ((size_t)waits + 1), (void **)&s.latest);
     if (st != STATUS_OK) {
         free(s.waits);
         return st;
@@ -39,17 +59,24 @@ void skew_note(skew *s, moment phase, int64_t came_ns, int64_t left_ns)
 
 status skew_settle(skew *s, process_group *group, int64_t *ns)
 {
+    skew_clock after;
+    bool fits = true;
     if (!s->known)
         return STATUS_OK;
+    TRY(compare_clocks(group, &after, &fits));
     for (int i = 0; i < s->n; i++)
-        s->latest[i] = s->waits[i].came_ns;
-    TRY(process_group_all_reduce(group, s->latest, (size_t)s->n, DTYPE_I64, REDUCE_MAX, NULL));
-    for (int i = 0; i < s->n; i++) {
+        s->latest[i] = s->waits[i].came_ns + offset_at(&s->before, &after, s->waits[i].came_ns);
+    s->latest[s->n] = !fits;
+    TRY(process_group_all_reduce(group, s->latest, (size_t)s->n + 1, DTYPE_I64, REDUCE_MAX, NULL));
+    s->known = s->latest[s->n] == 0;
+    for (int i = 0; i < s->n && s->known; i++) {
         const skew_wait *m = &s->waits[i];
-        int64_t until_ns = s->latest[i] < m->left_ns ? s->latest[i] : m->left_ns;
+        int64_t latest_ns = s->latest[i] - offset_at(&s->before, &after, m->came_ns);
+        int64_t until_ns = latest_ns < m->left_ns ? latest_ns : m->left_ns;
         ns[m->phase] -= until_ns - m->came_ns;
         ns[MOMENT_WAITING] += until_ns - m->came_ns;
     }
+    s->before = after;
     s->n = 0;
     return STATUS_OK;
 }

@@ -26,22 +26,29 @@
 /* Of the time that a rank waits for others' data, how much passed before the last of them had come?
  *
  * Every rank notes when each wait for the others begins and ends: a step of DDP has one, whatever
- * the number of its all-reduces. The ranks of a host share a clock, so the latest arrival,
- * exchanged once per epoch outside the timed part, parts skew from transfer. */
+ * the number of its all-reduces. The latest arrival, exchanged once per epoch outside the timed
+ * part, parts skew from transfer. The ranks of a host share a clock. Those of several hosts compare
+ * theirs before and after each epoch; between the two the offset is taken to move evenly. */
 typedef struct skew_wait {
     moment phase; /* whose time it is */
     int64_t came_ns, left_ns;
 } skew_wait;
 
+/* A rank's clock at at_ns + the offset is rank 0's. */
+typedef struct skew_clock {
+    int64_t at_ns, offset_ns;
+} skew_clock;
+
 typedef struct skew {
     bool known; /* false: nothing is noted, and waiting cannot be told from transfer */
     skew_wait *waits;
-    int64_t *latest; /* arrivals */
+    int64_t *latest; /* arrivals, by rank 0's clock, and whether no offset fits */
     int n, room;
+    skew_clock before; /* of the epoch */
 } skew;
 
-/* For at most so many `waits` per epoch. Noted if all ranks can and share a host; `can`: this
- * rank's host does the waiting. All ranks call it. A zeroed skew notes nothing. */
+/* For at most so many `waits` per epoch. Noted if all ranks can; `can`: this rank's host does the
+ * waiting. All ranks call it. A zeroed skew notes nothing. */
 status skew_open(process_group *group, bool can, int waits, skew *out);
 void skew_close(skew *s);
 
@@ -49,7 +56,8 @@ void skew_close(skew *s);
 void skew_note(skew *s, moment phase, int64_t came_ns, int64_t left_ns);
 
 /* At an epoch's end: moves the waiting from the other phases of `ns` (N_PHASES) to MOMENT_WAITING,
- * and forgets the waits. All ranks call it. */
+ * and forgets the waits. If a host's clock has jumped meanwhile, nothing is known from then on. All
+ * ranks call it. */
 status skew_settle(skew *s, process_group *group, int64_t *ns);
 
 typedef enum timeline_clock {
