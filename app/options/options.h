@@ -119,8 +119,8 @@ typedef struct options {
     int64_t replicas;            /* -1: one per GPU, 2 on the CPU; of --mode=dp */
     char *backend;               /* "auto" */
     char *comm_hook;             /* "none" */
-    int64_t powersgd_rank;       /* 1 */
-    int64_t powersgd_start_iter; /* 10 */
+    int64_t powersgd_rank;       /* 4 */
+    int64_t powersgd_start_iter; /* 50 */
     double bucket_cap_mb;        /* -1: 25 MiB with a first bucket of 1 MiB; given: both */
     bool overlap;                /* true; --no-overlap */
     bool nccl_nvls;              /* NCCL may use NVLS, whose sums have no fixed order */

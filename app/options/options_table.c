@@ -196,9 +196,9 @@ const option_row options_table[] = {
      "none", "none|fp16|bf16|powersgd", "what ddp sends of its gradients: all, 16 bits of each, or low-rank "
      "factors; CPU only"},
     {"powersgd-rank", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(powersgd_rank), 1, 64,
-     "1", "N", "columns of powersgd's factors: more are more exact, and larger"},
+     "4", "N", "columns of powersgd's factors: more are more exact, larger and slower"},
     {"powersgd-start-iter", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(powersgd_start_iter), 0,
-     MAX_COUNT, "10", "N", "steps that powersgd sends whole"},
+     MAX_COUNT, "50", "N", "steps that powersgd sends whole: in these the network learns most"},
     {"overlap", NULL, OPTION_SWITCH, GROUP_PARALLEL, TRAIN_BENCH, AT(overlap), 0, 0,
      "true", NULL, "all-reduce while the backward pass goes on"},
     {"timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_DEMO | FOR_STORE, AT(timeout), 1, WEEK_S,
