@@ -4,6 +4,7 @@ A row's `ours(i)` and `peer(i)` run once and return the run's own JSON with the 
 "value". They are called in turn, so that a slow minute of the machine hits both.
 """
 import fnmatch
+import importlib.util
 import json
 import os
 import pathlib
@@ -25,9 +26,10 @@ SHORT_MNIST = BUILD / "bench-mnist"  # with fewer test images
 TORCHRUN = pathlib.Path(sys.executable).parent / "torchrun"
 LIMIT_S = 300  # of a run
 PAIRS = 7
-EPOCHS = 2  # the faster one counts, on both sides
+EPOCHS = 2  # short ones, of which the faster one counts
 STEPS = {"cnn": 24, "mlp": 100}  # of an epoch
 IMAGES = 60000
+WHOLE_EPOCH = ["--epochs", 1, "--limit", IMAGES]  # instead of short ones; the test is not timed
 BLOCKS = {"conv_block": ["conv1", "conv2"]}  # spans of several layers
 TRACED_STEPS, FIRST_STEPS = 60, 5  # the first ones warm up
 MESSAGES = {"8B": (8, 20000), "20kB": (20000, 5000), "2.7MB": (2678824, 500)}  # bytes, calls
@@ -58,7 +60,7 @@ class Training:
         images = min(STEPS[model] * 64 * ranks * max(1, batch // 64), IMAGES)
         self.flags = [*MODEL_FLAGS[model], "--epochs", EPOCHS, "--limit", images,
                       "--batch-size", batch, "--threads", threads, "--data", SHORT_MNIST]
-        self.torch_flags = None  # the faster ones, when they are known
+        self.peer_flags = None  # the faster ones, when they are known
 
     def ours(self, extra=("--eval-every", EPOCHS)):
         amp = ["--amp", "bf16"] if self.precision == "bf16" else []
@@ -70,18 +72,22 @@ class Training:
         return dict(result, value=result["images_per_s"])
 
     def torch(self):
-        """The first time with every set of flags that may be the fastest."""
-        sets = [[]] if self.precision == "fp32" else [["--bf16"]]
-        if self.precision == "bf16" and self.model == "cnn":
-            sets.append(["--bf16", "--channels-last"])
+        amp = ["--bf16"] if self.precision == "bf16" else []
+        sets = [amp, [*amp, "--channels-last"]] if self.model == "cnn" else [amp]
+        return self.fastest([TORCHRUN, "--standalone", f"--nproc_per_node={self.ranks}",
+                             ROOT / "bench/peers/torch_ddp_mnist.py", "--loader", "tensor"], sets)
+
+    def jax(self):
+        return self.fastest([sys.executable, "-B", ROOT / "bench/peers/jax_mnist.py"],
+                            [[], ["--scan"]])
+
+    def fastest(self, command, sets):
+        """A peer's run; the first time with every set of flags that may be the fastest."""
         found = []
-        for flags in [self.torch_flags] if self.torch_flags is not None else sets:
-            result = last_json(run([
-                TORCHRUN, "--standalone", f"--nproc_per_node={self.ranks}",
-                ROOT / "bench/peers/torch_ddp_mnist.py", "--loader", "tensor", *self.flags,
-                *flags]).output)
+        for flags in [self.peer_flags] if self.peer_flags is not None else sets:
+            result = last_json(run([*command, *self.flags, *flags]).output)
             found.append((result["images_per_s"], flags, result))
-        value, self.torch_flags, result = max(found, key=lambda one: one[0])
+        value, self.peer_flags, result = max(found, key=lambda one: one[0])
         return dict(result, value=value)
 
 
@@ -137,7 +143,8 @@ def need_counting(result):
 
 
 class BesideTorch(Row):
-    """cnn-fp32-2: model, precision and ranks of one thread."""
+    """cnn-fp32-2: model, precision and ranks of one thread. Ours is the first whole epoch, as zeros
+    are left out and there are more of them from step to step; PyTorch's speed is that of any."""
 
     peer_name = "torch"
 
@@ -148,7 +155,7 @@ class BesideTorch(Row):
     def ours(self, i):
         if self.training.precision == "bf16" and not takes_bf16():
             raise Skip("--amp bf16 is refused on the CPU")
-        return need_counting(self.training.ours())
+        return need_counting(self.training.ours(WHOLE_EPOCH))
 
     def peer(self, i):
         return need_counting(self.training.torch())
@@ -162,7 +169,25 @@ class BesideTorch(Row):
                 "private_mib": max(one["private_mib"] for one in ours),
                 "peer_setup_s": median(peers, "setup_s"),
                 "peer_rss_mib": max(one["rss_mib"] for one in peers),
-                "peer_flags": " ".join(t.torch_flags), "peer_system": peers[0]["system"]}
+                "peer_flags": " ".join(t.peer_flags), "peer_system": peers[0]["system"]}
+
+
+class BesideJax(BesideTorch):
+    """mlp-fp32-1-jax."""
+
+    peer_name = "jax"
+
+    def __init__(self, model, precision, ranks):
+        super().__init__(model, precision, ranks)
+        self.name += "-jax"
+
+    def ours(self, i):
+        if importlib.util.find_spec("jax") is None:
+            raise Skip(f"no jax: {sys.executable} -m pip install jax")
+        return super().ours(i)
+
+    def peer(self, i):
+        return need_counting(self.training.jax())
 
 
 class BesideOurs(Row):
@@ -245,14 +270,10 @@ class Step(Row):
         self.name, self.model = f"{model}-step", model
 
     def ours(self, i):
-        with tempfile.TemporaryDirectory() as folder:
-            run([PROGRAM, "train", *MODEL_FLAGS[self.model], "--device", "cpu", "--threads", 1,
-                 "--epochs", 1, "--eval-every", 0, "--limit", 64 * TRACED_STEPS, "--trace",
-                 f"{folder}/trace.json", "--data", SHORT_MNIST, "--no-save-model", "--run-dir",
-                 f"{folder}/run", "--quiet"])
-            events = json.loads(pathlib.Path(f"{folder}/trace.json").read_text())["traceEvents"]
+        events = traced([*MODEL_FLAGS[self.model], "--limit", 64 * TRACED_STEPS, "--data",
+                         SHORT_MNIST])
         spans = {}
-        for event in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
+        for event in events:
             spans.setdefault(event["name"], []).append(event["dur"])
         spans = {name: us[FIRST_STEPS:] for name, us in spans.items() if len(us) == TRACED_STEPS}
         return {"spans": spans, "value": statistics.median(spans["step"])}
@@ -268,6 +289,16 @@ class Step(Row):
                 flop = 64 * operations(self.model, layers, [way])
                 found[name]["gflops"] = round(flop / min(us) / 1e3, 1)
         return {"spans": found}
+
+
+def traced(flags):
+    """What rank 0 did in one epoch with one thread, in its order."""
+    with tempfile.TemporaryDirectory() as folder:
+        run([PROGRAM, "train", "--device", "cpu", "--threads", 1, "--epochs", 1, "--eval-every", 0,
+             "--trace", f"{folder}/trace.json", "--no-save-model", "--run-dir", f"{folder}/run",
+             "--quiet", *flags])
+        events = json.loads(pathlib.Path(f"{folder}/trace.json").read_text())["traceEvents"]
+    return sorted((e for e in events if e["ph"] == "X" and e["pid"] == 0), key=lambda e: e["ts"])
 
 
 def takes_bf16():
@@ -293,6 +324,7 @@ def mpi_program():
 def all_rows():
     rows = [BesideTorch(model, precision, ranks) for precision in ("fp32", "bf16")
             for model in ("cnn", "mlp") for ranks in (1, 2)]
+    rows.append(BesideJax("mlp", "fp32", 1))
     for model in ("cnn", "mlp"):
         rows += [BesideOurs(model, "threads", n, 1, (model, n) == ("cnn", 2)) for n in (2, 4, 8, 16)
                  if n <= CORES]
