@@ -72,5 +72,14 @@ class Rows(unittest.TestCase):
                 self.assertEqual(whole, not any("bench/peers" in word for word in words), words)
                 self.assertNotEqual(last.get("--eval-every"), "0", "its accuracy is looked at")
 
+    def test_shares_of_peak_are_of_the_dense_operations(self):
+        found = {"cnn-fp32-1": self.measure("cnn-fp32-1")[0]}
+        head = results.figures_table(found).splitlines()[0]
+        self.assertIn("| share of peak, of the dense operations |", head)
+        self.assertIn("| GFLOP/s of the dense operations |", head)
+        spans = results.spans_tables({"cnn-step": {"spans": {"step": {
+            "least_us": 1, "median_us": 2, "gflops": 3}}}})
+        self.assertIn("| GFLOP/s of the dense operations |", spans)
+
 
 unittest.main()
