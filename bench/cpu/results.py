@@ -76,7 +76,8 @@ def ratio_of(row):
 
 
 def figures_table(rows):
-    rows = {name: row for name, row in rows.items() if "spans" not in row}
+    rows = {name: row for name, row in rows.items()
+            if "spans" not in row and "nonzero_percent" not in row}
     return table(
         ["row", "ours", "peer", "ratio", DENSE, f"share of peak, {OF_DENSE}",
          "set-up, peer", "MiB, peer"],
@@ -110,6 +111,15 @@ def spans_tables(rows):
                    for name, row in rows.items() if "spans" in row)
 
 
+def zeros_table(rows):
+    rows = {name: row["nonzero_percent"] for name, row in rows.items() if "nonzero_percent" in row}
+    at = {step for row in rows.values() for layer in row.values() for step in layer}
+    at = sorted(at, key=int)
+    return table(["% not zero", *(f"step {step}" for step in at)],
+                 [[f"{name.removesuffix('-zeros')}: {layer}", *(steps.get(step, "") for step in at)]
+                  for name, row in rows.items() for layer, steps in row.items()])
+
+
 def machine_line(kept):
     m, peak = kept["machine"], kept["peak_gflops"]
     most = "; ".join(f"{precision} {', '.join(number(one) for one in seen)} GFLOP/s"
@@ -120,7 +130,7 @@ def machine_line(kept):
 
 
 TABLES = {"figures": figures_table, "phases": phases_table, "accuracy": accuracy_table,
-          "spans": spans_tables}
+          "spans": spans_tables, "zeros": zeros_table}
 
 
 def tables(rows):

@@ -32,6 +32,7 @@ IMAGES = 60000
 WHOLE_EPOCH = ["--epochs", 1, "--limit", IMAGES]  # instead of short ones; the test is not timed
 BLOCKS = {"conv_block": ["conv1", "conv2"]}  # spans of several layers
 TRACED_STEPS, FIRST_STEPS = 60, 5  # the first ones warm up
+ZEROS_AT = (1, 20, 50, 100, 300, 900)  # steps, whose first is 1
 MESSAGES = {"8B": (8, 20000), "20kB": (20000, 5000), "2.7MB": (2678824, 500)}  # bytes, calls
 
 
@@ -291,6 +292,31 @@ class Step(Row):
         return {"spans": found}
 
 
+class Zeros(Row):
+    """cnn-zeros: what is not zero, of what each layer and pass goes through, in percent; the figure
+    is the mean of them all."""
+
+    unit, times = "% not zero", 1
+
+    def __init__(self, name, *flags):
+        self.name, self.flags = f"{name}-zeros", flags
+
+    def ours(self, i):
+        step, layers = 0, {}
+        for event in traced([*self.flags, "--data", mnist.FOLDER, "--trace-steps", ZEROS_AT[-1]]):
+            step = event["args"].get("step", step)
+            if "nonzero_percent" in event["args"]:
+                layers.setdefault(event["name"], {})[step] = event["args"]["nonzero_percent"]
+        layers = {name: steps for name, steps in layers.items()  # a linear layer's are alike
+                  if name.endswith("forward") or name.replace("backward", "forward") not in layers}
+        every = [percent for steps in layers.values() for percent in steps.values()]
+        return {"layers": layers, "value": statistics.mean(every)}
+
+    def figures(self, ours, peers, peak):
+        return {"nonzero_percent": {name: {str(at): steps[at] for at in ZEROS_AT if at in steps}
+                                    for name, steps in ours[0]["layers"].items()}}
+
+
 def traced(flags):
     """What rank 0 did in one epoch with one thread, in its order."""
     with tempfile.TemporaryDirectory() as folder:
@@ -332,6 +358,8 @@ def all_rows():
         rows += [BesideOurs(model, "batch", n, 64) for n in (16, 32, 128, 256, 512, 1024, 4096)]
     rows += [ToAccuracy("to-97"), ToAccuracy("speedrun")]
     rows += [AllReduce(size) for size in MESSAGES]
+    rows += [Zeros(model, *MODEL_FLAGS[model]) for model in ("mlp", "cnn", "speedrun")]
+    rows.append(Zeros("speedrun-recipe", "--config", ROOT / "configs/speedrun.yaml"))
     return rows + [Step("cnn"), Step("mlp")]
 
 

@@ -81,5 +81,25 @@ class Rows(unittest.TestCase):
             "least_us": 1, "median_us": 2, "gflops": 3}}}})
         self.assertIn("| GFLOP/s of the dense operations |", spans)
 
+    def test_zeros_are_told_by_step_and_layer(self):
+        trace = [{"ph": "X", "pid": 0, "name": "step", "ts": 0, "args": {"step": 1}},
+                 {"ph": "X", "pid": 0, "name": "fc1 forward", "ts": 1,
+                  "args": {"nonzero_percent": 40}},
+                 {"ph": "X", "pid": 1, "name": "fc1 forward", "ts": 2,
+                  "args": {"nonzero_percent": 1}},
+                 {"ph": "X", "pid": 0, "name": "fc1 backward", "ts": 3,
+                  "args": {"nonzero_percent": 40}},
+                 {"ph": "X", "pid": 0, "name": "conv_block backward", "ts": 4,
+                  "args": {"nonzero_percent": 20}},
+                 {"ph": "X", "pid": 0, "name": "step", "ts": 5, "args": {"step": 20}},
+                 {"ph": "X", "pid": 0, "name": "conv_block backward", "ts": 6,
+                  "args": {"nonzero_percent": 12}}]
+        found = self.measure("cnn-zeros", 1, reversed(trace))[0]
+        self.assertEqual(found["nonzero_percent"], {
+            "fc1 forward": {"1": 40}, "conv_block backward": {"1": 20, "20": 12}})
+        self.assertEqual(results.zeros_table({"cnn-zeros": found}).splitlines()[2:], [
+            "| cnn: fc1 forward | 40 |  |", "| cnn: conv_block backward | 20 | 12 |", ""])
+        self.assertEqual(results.figures_table({"cnn-zeros": found}), "")
+
 
 unittest.main()
