@@ -72,7 +72,7 @@ lint: ## layout, shell scripts, and a build with clang, warnings as errors
 	@cmake --preset clang $(CMAKE_FLAGS) >/dev/null
 	@cmake --build build-clang
 
-bench: bench-tools ## beside PyTorch and Open MPI, interleaved, 12 minutes (QUICK=1: a look; ROWS=...)
+bench: bench-tools ## beside PyTorch, JAX and Open MPI, interleaved (QUICK=1: a look; ROWS=...)
 	@BUILD=$(BUILD) bench/venv/bin/python bench/cpu/bench.py
 
 bench-check: bench-tools ## the same ratios held to those of bench/results for this processor

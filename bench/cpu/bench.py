@@ -10,7 +10,7 @@ medians and ratios, as bench/results/cpu-<name>.json and as tables.
 
   ROWS            which: names with * for anything, separated by commas or spaces; default: the
                   usual ones. An unknown name lists all
-  QUICK=1         one pair of each, two minutes in all, and nothing is kept
+  QUICK=1         one pair of each, and nothing is kept
   BENCH_NAME      the machine's; default: its processor and cores, as zen4-2core
   MNIST_DDP_DATA  MNIST's folder; default: data/MNIST/raw
   BUILD           the build folder; default: build
