@@ -98,9 +98,11 @@ def phases_table(rows):
 
 
 def accuracy_table(rows):
-    return table(["whole command", "mean s", "most s", "accuracy, mean", "least"],
-                 [[name, row["mean_s"], row["most_s"], f"{100 * row['accuracy_mean']:.3f} %",
-                   f"{100 * row['accuracy_least']:.2f} %"]
+    return table(["whole command", "median s", "most s", "former recipe, --dense", "accuracy, mean",
+                  "least", "seeds that reach it"],
+                 [[name, number(row["ours"]), row["most_s"], number(row.get("peer")),
+                   f"{100 * row['accuracy_mean']:.3f} %", f"{100 * row['accuracy_least']:.2f} %",
+                   row.get("reached", "")]
                   for name, row in rows.items() if "accuracy_mean" in row])
 
 
