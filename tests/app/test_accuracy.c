@@ -1,6 +1,6 @@
-/* The defaults train to the accuracy that the README promises: on the embedded digits, and as
- * `test_app_accuracy mnist` on MNIST. SKIP without MNIST's files. Runs of seconds: left out under
- * sanitizers (label slow). */
+/* The defaults and the recipes train to the accuracy that the README promises: on the embedded
+ * digits, and as `test_app_accuracy mnist` on MNIST. SKIP without MNIST's files. Runs of seconds:
+ * left out under sanitizers (label slow). */
 #include "tests/app/support/test_folder.h"
 
 #include <jansson.h>
@@ -54,6 +54,30 @@ START_TEST(cnn_on_mnist)
 }
 END_TEST
 
+/* One of the 36 seeds of docs/performance.md, with as many images as are said there. */
+START_TEST(recipes_on_mnist)
+{
+    static const struct {
+        const char *config;
+        double least, images;
+    } recipes[] = {{"to-97", 97, 36000}, {"speedrun", 98.95, 40000}};
+    use_mnist();
+    char path[FILE_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/configs/%s.yaml", getenv("SOURCE_DIR"), recipes[_i].config);
+    program p = program_mnist("train", "--config", path, "--seed", "5003", "--json", "--quiet",
+                              "--run-dir", test_folder_path(recipes[_i].config), NULL);
+    ASSERT_EXIT(p, 0);
+    double accuracy = accuracy_of(&p);
+    json_t *object = json_loads(p.out, 0, NULL);
+    double images = json_number_value(json_object_get(object, "images_per_epoch"));
+    json_decref(object);
+    program_close(&p);
+    printf("%s: %.2f %%\n", recipes[_i].config, accuracy);
+    ck_assert_msg(accuracy >= recipes[_i].least, "%.2f %%", accuracy);
+    ck_assert_msg(images <= recipes[_i].images, "%g images", images);
+}
+END_TEST
+
 /* Neither noise nor a toy: a network must learn them, and must not learn them at once. */
 START_TEST(mlp_on_embedded_digits)
 {
@@ -98,6 +122,7 @@ int main(int argc, char **argv)
         tcase_add_test(core, embedded_digits_teach_to_read_mnist);
         tcase_add_test(core, mlp_on_mnist);
         tcase_add_test(core, cnn_on_mnist);
+        tcase_add_loop_test(core, recipes_on_mnist, 0, 2);
     } else {
         tcase_add_test(core, mlp_on_embedded_digits);
     }
