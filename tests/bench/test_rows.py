@@ -14,6 +14,8 @@ sys.dont_write_bytecode = True
 import results  # noqa: E402
 import rows  # noqa: E402
 
+rows.mpi_program = lambda: None  # nothing is compiled here; there may be no build folder
+
 RESULT = {"images_per_s": 100, "last_loss": 0.1, "test_acc": 0.97, "steps": 10, "setup_s": 0.1,
           "private_mib": 1, "rss_mib": 1, "system": "stand-in", "phases": {"forward": 0.5}}
 PEAK = types.SimpleNamespace(of=lambda precision, cores: 100)
