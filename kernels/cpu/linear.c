@@ -206,7 +206,7 @@ static const sparse_panel *pack_inputs(const linear_plan *p, const float *all, i
     const float *x = all + (size_t)first * (size_t)p->s.in_features + panel_first(p, panel);
     int width = panel_width(p, panel);
     transpose_args t = {
-        .x = x, .out = room->x, .x_row = (size_t)p->s.in_features, .out_row = SAMPLES, .parts = 1};
+        .x = x, .out = room->x, .x_row = (size_t)p->s.in_features, .out_row = SAMPLES};
     bool listed = p->listed == all && n <= SAMPLES && p->listed != NULL;
     if (listed && p->lists[panel].rows > 0)
         return &p->lists[panel];
@@ -340,8 +340,7 @@ static void data_piece(void *arg, int panel)
             transpose_args t = {.x = job->weight + panel_offset(p, panel) + width * c.first,
                                 .out = room.chunk,
                                 .x_row = (size_t)c.count,
-                                .out_row = PANEL,
-                                .parts = 1};
+                                .out_row = PANEL};
             vec->transpose(&t, width, c.count);
             m.a = gradients_of(p, first, &c);
             m.a_row = (size_t)c.padded;

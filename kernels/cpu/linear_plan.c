@@ -56,29 +56,14 @@ void cpu_linear_destroy(linear *plan)
 
 /* Plain rows of a flattened input are (C, area), private ones (C / block, area, block): one
  * transposition for each block of channels. */
-static void to_private(const linear_plan *p, const float *plain, float *private)
+static void reorder_input(const linear_plan *p, const float *from, float *to, bool to_private)
 {
     int area = p->s.height * p->s.width, block = p->cpu->vec->block;
-    for (int c = 0; c < p->s.channels; c += block) {
-        transpose_args t = {.x = plain + c * area,
-                            .out = private + c * area,
-                            .x_row = (size_t)area,
-                            .out_row = (size_t)block,
-                            .parts = 1};
-        p->cpu->vec->transpose(&t, block, area);
-    }
-}
-
-static void to_plain(const linear_plan *p, const float *private, float *plain)
-{
-    int area = p->s.height * p->s.width, block = p->cpu->vec->block;
-    for (int c = 0; c < p->s.channels; c += block) {
-        transpose_args t = {.x = private + c * area,
-                            .out = plain + c * area,
-                            .x_row = (size_t)block,
-                            .out_row = (size_t)area,
-                            .parts = 1};
-        p->cpu->vec->transpose(&t, area, block);
+    int rows = to_private ? block : area, columns = to_private ? area : block;
+    for (int at = 0; at < p->s.in_features; at += block * area) {
+        transpose_args t = {
+            .x = from + at, .out = to + at, .x_row = (size_t)columns, .out_row = (size_t)rows};
+        p->cpu->vec->transpose(&t, rows, columns);
     }
 }
 
@@ -107,7 +92,7 @@ status cpu_linear_import(linear *plan, const float *plain, float *weight)
     TRY(memory_alloc(sizeof *row * (size_t)p->s.in_features, (void **)&row));
     for (int o = 0; o < p->s.out_features; o++, plain += p->s.in_features) {
         if (p->s.channels > 0)
-            to_private(p, plain, row);
+            reorder_input(p, plain, row, true);
         else
             memcpy(row, plain, sizeof *row * (size_t)p->s.in_features);
         reorder_row(p, o, row, weight, true);
@@ -124,7 +109,7 @@ status cpu_linear_export(linear *plan, const float *weight, float *plain)
     for (int o = 0; o < p->s.out_features; o++, plain += p->s.in_features) {
         reorder_row(p, o, row, (float *)(uintptr_t)weight, false);
         if (p->s.channels > 0)
-            to_plain(p, row, plain);
+            reorder_input(p, row, plain, false);
         else
             memcpy(plain, row, sizeof *row * (size_t)p->s.in_features);
     }

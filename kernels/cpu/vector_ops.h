@@ -45,14 +45,11 @@ typedef struct dots_args {
     int out_row;
 } dots_args;
 
-/* Element (row, column) of x is x[row * x_row + column], of out out[row * out_row + column]. There
- * are `parts` of x, part_step floats apart; what is transposed is their sum, added in order. */
+/* Element (row, column) of x is x[row * x_row + column], of out out[row * out_row + column]. */
 typedef struct transpose_args {
     const float *x;
     float *out;
     size_t x_row, out_row;
-    int parts;
-    size_t part_step;
 } transpose_args;
 
 typedef struct vector_ops {
