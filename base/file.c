@@ -28,6 +28,36 @@ void file_folder_of(const char *path, char *out)
         snprintf(out, FILE_PATH_BYTES, "%.*s", (int)(slash - path), path);
 }
 
+/* The absolute path without ".", ".." and doubled slashes, and a slash after it; "" if too long. */
+static void resolve(const char *path, char out[2 * FILE_PATH_BYTES])
+{
+    char whole[2 * FILE_PATH_BYTES] = "", *rest = whole;
+    size_t length = 0;
+    out[0] = '\0';
+    if (path[0] != '/' && getcwd(whole, FILE_PATH_BYTES) == NULL)
+        return;
+    size_t used = strlen(whole);
+    if (used + strlen(path) + 2 > sizeof whole)
+        return;
+    snprintf(whole + used, sizeof whole - used, "/%s", path);
+    for (char *part; (part = strtok_r(rest, "/", &rest)) != NULL;) {
+        if (strcmp(part, "..") == 0)
+            while (length > 0 && out[--length] != '/')
+                continue;
+        else if (strcmp(part, ".") != 0)
+            length += (size_t)sprintf(out + length, "/%s", part);
+    }
+    strcpy(out + length, "/");
+}
+
+bool file_is_in(const char *path, const char *folder)
+{
+    char inner[2 * FILE_PATH_BYTES], outer[2 * FILE_PATH_BYTES];
+    resolve(path, inner);
+    resolve(folder, outer);
+    return outer[0] != '\0' && strncmp(inner, outer, strlen(outer)) == 0;
+}
+
 /* Makes the name of a new folder durable. */
 static status sync_name(const char *path)
 {

@@ -64,6 +64,10 @@ status file_join(const char *folder, const char *name, char *out);
 /* The folder that holds `path`, into `out` (FILE_PATH_BYTES). */
 void file_folder_of(const char *path, char *out);
 
+/* Whether `path` lies in `folder`, by whatever names: neither has to be there. Links are not
+ * followed. */
+bool file_is_in(const char *path, const char *folder);
+
 bool file_exists(const char *path);
 
 #endif

@@ -109,7 +109,7 @@ void checkup_results(checkup *c)
         return;
     file_folder_of(c->opts->trace, folder);
     const char *run = c->opts->run_dir; /* which rank 0 makes */
-    if ((run != NULL && strncmp(c->opts->trace, run, strlen(run)) == 0) || file_exists(folder))
+    if ((run != NULL && file_is_in(c->opts->trace, run)) || file_exists(folder))
         (void)check_writable(c, "--trace", folder);
     else
         checkup_fail(c, EXIT_CODE_USAGE, "results", "--trace: there is no folder %s", folder);

@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 int64_t rank_context_global_batch(const rank_context *rank)
 {
@@ -312,15 +311,8 @@ static status start_trace(rank_context *rank)
                            .attempt = (int)rendezvous_place_attempt(&rank->place),
                            .wait_ms = rank->opts->timeout * 1000};
     const char *run = rank->opts->run_dir; /* which may not be there yet */
-    char folder[FILE_PATH_BYTES];
-    if (how.path != NULL && run != NULL && how.rank == 0 && !file_exists(run)) {
-        file_folder_of(how.path, folder);
-        bool wanted = !file_exists(folder);
-        if (wanted)
-            TRY(status_context(file_make_folders(run), "--trace"));
-        if (wanted && !file_exists(folder))
-            (void)rmdir(run); /* it was another folder */
-    }
+    if (how.path != NULL && run != NULL && how.rank == 0 && file_is_in(how.path, run))
+        TRY(status_context(file_make_folders(run), "--trace"));
     return run_trace_start(&rank->trace, rank->group, &how);
 }
 

@@ -221,6 +221,20 @@ START_TEST(the_folder_of_a_path)
 }
 END_TEST
 
+START_TEST(a_path_is_in_a_folder_by_any_name)
+{
+    char here[FILE_PATH_BYTES], whole[2 * FILE_PATH_BYTES];
+    ck_assert_ptr_nonnull(getcwd(here, sizeof here));
+    snprintf(whole, sizeof whole, "%s/run//a/../trace.json", here);
+    ck_assert(file_is_in(whole, "run"));
+    ck_assert(file_is_in("./run/trace.json", "run/"));
+    ck_assert(file_is_in("run/b/trace.json", "./run"));
+    ck_assert(!file_is_in("run2/trace.json", "run"));
+    ck_assert(!file_is_in("run/../trace.json", "run"));
+    ck_assert(!file_is_in("nowhere/t.json", "run"));
+}
+END_TEST
+
 START_TEST(reading_has_limits)
 {
     const file_part part = {"12345", 5};
@@ -370,6 +384,7 @@ int main(void)
     tcase_add_test(core, drafts_have_names_of_their_own);
     tcase_add_test(core, a_copy_is_a_file_of_its_own);
     tcase_add_test(core, the_folder_of_a_path);
+    tcase_add_test(core, a_path_is_in_a_folder_by_any_name);
     tcase_add_test(core, reading_has_limits);
     tcase_add_test(core, a_fifo_is_not_waited_for);
     tcase_add_test(core, a_device_is_not_replaced);
