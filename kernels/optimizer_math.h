@@ -5,9 +5,18 @@
 
 #include "kernels/ops.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+/* What an optimizer keeps of a gradient that is no longer there decays until it is subnormal, and
+ * rounding holds it there. Many processors take far longer to multiply such a number. None
+ * changes a parameter: 0 stands for it. */
+static inline float kept_state(float v)
+{
+    return fabsf(v) < FLT_MIN ? 0.0f : v;
+}
 
 typedef struct sgd_math {
     float lr, momentum, weight_decay;
@@ -35,7 +44,7 @@ static inline void sgd_momentum(float *restrict param, const float *restrict gra
     float direct = m.nesterov ? 1.0f : 0.0f, through = m.nesterov ? m.momentum : 1.0f;
     for (size_t i = 0; i < count; i++) {
         float g = grad[i] + m.weight_decay * param[i];
-        float b = m.momentum * buffer[i] + g;
+        float b = kept_state(m.momentum * buffer[i] + g);
         buffer[i] = b;
         param[i] -= m.lr * (direct * g + through * b);
     }
@@ -69,8 +78,8 @@ static inline void adam(float *restrict param, const float *restrict grad, float
         float g = grad[i] + m.weight_decay * param[i];
         float first = exp_avg[i] + (1.0f - m.beta1) * (g - exp_avg[i]);
         float second = m.beta2 * exp_avg_sq[i] + (1.0f - m.beta2) * g * g;
-        exp_avg[i] = first;
-        exp_avg_sq[i] = second;
+        exp_avg[i] = kept_state(first);
+        exp_avg_sq[i] = kept_state(second);
         float kept = m.decoupled ? m.keep * param[i] : param[i];
         param[i] = kept - m.step_size * (first / (sqrtf(second) / m.correction2_sqrt + m.eps));
     }
@@ -94,8 +103,8 @@ static inline void adadelta(float *restrict param, const float *restrict grad,
         float square = m.rho * square_avg[i] + (1.0f - m.rho) * g * g;
         /* torch takes two roots and divides them: one root of the quotient is as exact. */
         float delta = sqrtf((acc_delta[i] + m.eps) / (square + m.eps)) * g;
-        square_avg[i] = square;
-        acc_delta[i] = m.rho * acc_delta[i] + (1.0f - m.rho) * delta * delta;
+        square_avg[i] = kept_state(square);
+        acc_delta[i] = kept_state(m.rho * acc_delta[i] + (1.0f - m.rho) * delta * delta);
         param[i] -= m.lr * delta;
     }
 }

@@ -236,6 +236,27 @@ START_TEST(optimizers_equal_reference)
 }
 END_TEST
 
+/* A state that decays is never subnormal, and what is not a number stays so. */
+START_TEST(what_decays_is_never_subnormal)
+{
+    int rule = _i % N_RULES;
+    arenas a = make_arenas();
+    for (int i = 0; i < COUNT; i++) {
+        a.grad[i] = a.param[i] = 0;
+        a.state1[i] = a.state2[i] = i % 2 == 0 ? 1.3e-38f : 0x1p-140f;
+    }
+    a.grad[0] = NAN;
+    for (int step = 0; step < 200; step++)
+        optimize(devices[_i / N_RULES], rule, &a);
+    ck_assert(isnan(a.param[0]));
+    for (int i = 1; i < COUNT && rule > 0; i++) {
+        ck_assert(fpclassify(a.state1[i]) != FP_SUBNORMAL);
+        ck_assert(rule == 1 || fpclassify(a.state2[i]) != FP_SUBNORMAL);
+    }
+    free_arenas(&a);
+}
+END_TEST
+
 /* The norm of elements [first, COUNT) after which clip_gradients has clipped them to `most`. */
 static double clip(device *dev, arenas *a, size_t first, float most)
 {
@@ -385,6 +406,7 @@ int main(void)
     tcase_add_loop_test(core, gather_normalises_every_value, 0, n_devices);
     tcase_add_loop_test(core, cross_entropy_by_hand, 0, n_devices);
     tcase_add_loop_test(core, smoothed_cross_entropy_by_hand, 0, n_devices);
+    tcase_add_loop_test(core, what_decays_is_never_subnormal, 0, N_RULES * n_devices);
     tcase_add_loop_test(core, optimizers_equal_reference, 0, N_RULES * (n_devices - 1));
     tcase_add_loop_test(core, gradients_are_clipped, 0, n_devices);
     tcase_add_loop_test(core, what_is_not_finite_stays_so_when_clipped, 0, n_devices);
