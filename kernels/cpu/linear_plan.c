@@ -35,7 +35,7 @@ status cpu_linear_create(device *dev, const linear_shape *shape, int max_n, line
     p->stretch_floats = (size_t)least(ROUND, pieces_of(max_n, SAMPLES) * SAMPLES) * p->outputs;
     status st = cpu_reserve_scratch(p->cpu, p->stretch_floats * (size_t)p->stretches);
     size_t lists = sizeof *p->lists * (size_t)p->panels;
-    if (st == STATUS_OK && !p->cpu->dense)
+    if (st == STATUS_OK && !p->cpu->dense && shape->out_features >= SPARSE_OUTPUTS)
         st = memory_alloc(lists, (void **)&p->lists);
     if (st != STATUS_OK) {
         free(p);

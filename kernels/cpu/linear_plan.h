@@ -16,6 +16,7 @@ enum {
     FINISH_SAMPLES = 16, /* of a piece */
     CHUNK = 128,         /* outputs, at most */
     LANES = 16,          /* a product has a multiple of it as outputs */
+    SPARSE_OUTPUTS = 32, /* at least: to make lists for less takes longer than the product */
 };
 
 typedef struct linear_plan {

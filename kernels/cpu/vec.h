@@ -26,6 +26,14 @@ INLINE void store(float *p, vec v)
     *(vec_at *)(void *)p = v;
 }
 
+/* The first `count` lanes are those at p, the others 0. */
+INLINE vec load_some(const float *p, int count)
+{
+    vec v = {0};
+    memcpy(&v, p, sizeof *p * (size_t)count);
+    return v;
+}
+
 /* Lanes of a, then of b, by number. gcc knows clang's function from version 12 on. */
 #ifdef __clang__
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
