@@ -67,52 +67,58 @@ static void reorder_input(const linear_plan *p, const float *from, float *to, bo
     }
 }
 
-/* Where the weight of an input and an output lies. */
-static size_t weight_at(const linear_plan *p, int panel, int k, int o)
+/* Between the rows of n outputs, at most LANES, from output o on, whose order is private, and the
+ * arena: each is the other's transpose, panel by panel. */
+static void reorder_rows(const linear_plan *p, int o, int n, float *rows, float *weight,
+                         bool import)
 {
+    size_t features = (size_t)p->s.in_features;
     int first = o / CHUNK * CHUNK, count = least(CHUNK, p->s.out_features - first);
-    return panel_offset(p, panel) + (size_t)(first * panel_width(p, panel)) +
-           (size_t)((k - panel_first(p, panel)) * count + o - first);
+    for (int panel = 0; panel < p->panels; panel++) {
+        int width = panel_width(p, panel);
+        float *plain = rows + panel_first(p, panel);
+        float *ours = weight + panel_offset(p, panel) + first * width + o - first;
+        transpose_args in = {plain, ours, features, (size_t)count};
+        transpose_args out = {ours, plain, (size_t)count, features};
+        if (n == LANES)
+            p->cpu->vec->transpose(import ? &in : &out, import ? n : width, import ? width : n);
+        for (int i = 0; i < n * width && n < LANES; i++) {
+            float *row = plain + (size_t)(i / width) * features + i % width;
+            float *at = ours + i % width * count + i / width;
+            *(import ? at : row) = *(import ? row : at);
+        }
+    }
 }
 
-/* Between output o's row in the private order and the arena. */
-static void reorder_row(const linear_plan *p, int o, float *row, float *weight, bool import)
+static status reorder_weight(const linear_plan *p, float *plain, float *weight, bool import)
 {
-    for (int panel = 0; panel < p->panels; panel++)
-        for (int k = panel_first(p, panel); k < panel_first(p, panel + 1); k++) {
-            float *at = weight + weight_at(p, panel, k, o);
-            *(import ? at : row + k) = *(import ? row + k : at);
+    size_t features = (size_t)p->s.in_features, row_bytes = sizeof(float) * features;
+    float *rows = NULL;
+    TRY(memory_alloc(LANES * row_bytes, (void **)&rows));
+    for (int o = 0; o < p->s.out_features; o += LANES) {
+        int n = least(LANES, p->s.out_features - o);
+        if (!import)
+            reorder_rows(p, o, n, rows, weight, false);
+        for (int i = 0; i < n; i++, plain += features) {
+            float *row = rows + (size_t)i * features;
+            if (p->s.channels > 0)
+                reorder_input(p, import ? plain : row, import ? row : plain, import);
+            else
+                memcpy(import ? row : plain, import ? plain : row, row_bytes);
         }
+        if (import)
+            reorder_rows(p, o, n, rows, weight, true);
+    }
+    free(rows);
+    return STATUS_OK;
 }
 
 status cpu_linear_import(linear *plan, const float *plain, float *weight)
 {
-    const linear_plan *p = plan_of(plan);
-    float *row = NULL;
-    TRY(memory_alloc(sizeof *row * (size_t)p->s.in_features, (void **)&row));
-    for (int o = 0; o < p->s.out_features; o++, plain += p->s.in_features) {
-        if (p->s.channels > 0)
-            reorder_input(p, plain, row, true);
-        else
-            memcpy(row, plain, sizeof *row * (size_t)p->s.in_features);
-        reorder_row(p, o, row, weight, true);
-    }
-    free(row);
-    return STATUS_OK;
+    return reorder_weight(plan_of(plan), (float *)(uintptr_t)plain, weight, true);
 }
 
 status cpu_linear_export(linear *plan, const float *weight, float *plain)
 {
-    const linear_plan *p = plan_of(plan);
-    float *row = NULL;
-    TRY(memory_alloc(sizeof *row * (size_t)p->s.in_features, (void **)&row));
-    for (int o = 0; o < p->s.out_features; o++, plain += p->s.in_features) {
-        reorder_row(p, o, row, (float *)(uintptr_t)weight, false);
-        if (p->s.channels > 0)
-            reorder_input(p, row, plain, false);
-        else
-            memcpy(plain, row, sizeof *row * (size_t)p->s.in_features);
-    }
-    free(row);
-    return STATUS_OK;
+    return reorder_weight(plan_of(plan), plain, (float *)(uintptr_t)weight, false);
 }
