@@ -8,10 +8,12 @@ import subprocess
 
 CORES = len(os.sched_getaffinity(0))
 
-# AMD's, by family: the models up to a number. Others are called by their own name.
+# AMD's, by family: the models up to a number. Intel's, by the model of family 6. Others are called
+# by their own name.
 ZEN = {23: [(0x2f, "zen1"), (0xff, "zen2")],
        25: [(0x0f, "zen3"), (0x1f, "zen4"), (0x5f, "zen3"), (0xff, "zen4")],
        26: [(0xff, "zen5")]}
+XEON = {0x6a: "icelake", 0x8f: "sapphirerapids", 0xcf: "emeraldrapids", 0xad: "graniterapids"}
 
 
 def _cpuinfo(key):
@@ -24,6 +26,8 @@ def _processor():
         for last, zen in ZEN.get(int(_cpuinfo("cpu family")), []):
             if int(_cpuinfo("model")) <= last:
                 return zen
+    if _cpuinfo("vendor_id") == "GenuineIntel" and int(_cpuinfo("model")) in XEON:
+        return XEON[int(_cpuinfo("model"))]
     own = _cpuinfo("model name") or platform.machine()
     return re.sub("[^a-z0-9]+", "-", own.lower()).strip("-")
 
