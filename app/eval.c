@@ -7,8 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/paragraph.h"
-#include "base/printable.h"
+#include "base/text.h"
 #include "model/classifier.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "app/common/runs_folder.h"
 #include "app/report/run_page.h"
 #include "base/file.h"
-#include "base/printable.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

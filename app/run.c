@@ -4,9 +4,9 @@
 #include "app/launch/agent.h"
 #include "app/launch/worker.h"
 #include "app/train/failure.h"
-#include "base/cores.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
+#include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>

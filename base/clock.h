@@ -29,4 +29,15 @@ static inline double clock_seconds(int64_t ns)
     return (double)ns * 1e-9;
 }
 
+/* A pause between two looks at something that is done soon. Most waits are short: it spins a while,
+ * and then leaves the processor to others for some 20 microseconds at a time. */
+
+typedef struct poll_pause {
+    int64_t start_ns, asked_ns; /* 0: not begun */
+} poll_pause;
+
+/* True about every millisecond: time to ask whether to give up. From its first nap on, the calling
+ * thread's timers are exact: it no longer has the kernel's default slack of 50 microseconds. */
+bool poll_pause_once(poll_pause *p);
+
 #endif

@@ -1,7 +1,5 @@
 #include "base/half.h"
 
-#include "base/clones.h"
-
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif

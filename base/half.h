@@ -66,4 +66,14 @@ static inline uint16_t f32_to_f16(float value)
     return (uint16_t)(sign | (rest >= 0x47800000 ? large : finite));
 }
 
+/* CLONES before a static function (clang gives others another name): it is compiled for several
+ * widths of vectors, and the loader picks the widest that the processor has. Sanitizers do not
+ * support its ifuncs. */
+
+#if defined(__x86_64__) && !defined(SANITIZED)
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CLONES
+#endif
+
 #endif

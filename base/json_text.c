@@ -1,6 +1,6 @@
 #include "base/json_text.h"
 
-#include "base/file_draft.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <stdbool.h>

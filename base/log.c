@@ -1,7 +1,7 @@
 #include "base/log.h"
 
 #include "base/host.h"
-#include "base/printable.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

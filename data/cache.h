@@ -7,7 +7,6 @@
 #define MNIST_DDP_DATA_CACHE_H
 
 #include "base/file.h"
-#include "base/file_draft.h"
 #include "base/status.h"
 
 #include <stddef.h>

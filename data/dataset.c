@@ -3,7 +3,6 @@
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/host.h"
-#include "base/lane_hash.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "data/cache.h"

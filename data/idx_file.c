@@ -1,8 +1,7 @@
 #include "data/idx_file.h"
 
+#include "base/digest.h"
 #include "base/file.h"
-#include "base/fnv1a.h"
-#include "base/lane_hash.h"
 #include "base/log.h"
 #include "data/cache.h"
 #include "data/gunzip.h"

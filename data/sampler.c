@@ -1,6 +1,6 @@
 #include "data/sampler.h"
 
-#include "base/mt19937.h"
+#include "base/random.h"
 
 #include <stdlib.h>
 

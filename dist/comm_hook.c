@@ -1,9 +1,8 @@
 #include "dist/comm_hook.h"
 
-#include "base/clones.h"
 #include "base/half.h"
 #include "base/memory.h"
-#include "base/mt19937.h"
+#include "base/random.h"
 
 #include <math.h>
 #include <stdlib.h>

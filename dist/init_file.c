@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/file_draft.h"
 #include "base/host.h"
 #include "base/log.h"
 #include "dist/net/socket.h"

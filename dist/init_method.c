@@ -1,6 +1,6 @@
 #include "dist/init_method.h"
 
-#include "base/words.h"
+#include "base/text.h"
 #include "dist/net/socket_address.h"
 
 #include <limits.h>

@@ -1,7 +1,7 @@
 #include "dist/rendezvous.h"
 
 #include "base/clock.h"
-#include "base/file_limit.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "dist/init_file.h"
 #include "dist/membership/keys.h"

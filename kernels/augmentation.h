@@ -12,7 +12,7 @@
 #ifndef MNIST_DDP_KERNELS_AUGMENTATION_H
 #define MNIST_DDP_KERNELS_AUGMENTATION_H
 
-#include "base/philox.h"
+#include "base/random.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_KERNELS_DROPOUT_H
 #define MNIST_DDP_KERNELS_DROPOUT_H
 
-#include "base/philox.h"
+#include "base/random.h"
 #include "kernels/ops.h"
 
 #include <string.h>

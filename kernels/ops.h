@@ -82,7 +82,7 @@ typedef status device_trace_op(device *dev, struct trace *t);
 
 /* Each of the device's own threads keeps to a core of its own: the first of them to cores->ids[1],
  * as the thread that calls the device has cores->ids[0]. There are enough. */
-struct cores; /* base/cores.h */
+struct cores; /* base/thread.h */
 typedef void device_bind_op(device *dev, const struct cores *cores);
 
 /* Sets *out to the index-th choice of the device's libraries so far; false: there are no more. */

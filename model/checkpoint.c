@@ -1,6 +1,6 @@
 #include "model/checkpoint.h"
 
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "model/best_checkpoint.h"
 #include "model/checkpoint_arenas.h"

@@ -1,6 +1,6 @@
 #include "model/checkpoint_state.h"
 
-#include "base/fnv1a.h"
+#include "base/digest.h"
 #include "base/json_text.h"
 
 #include <ctype.h>

@@ -1,7 +1,7 @@
 #include "model/network.h"
 
 #include "base/memory.h"
-#include "base/mt19937.h"
+#include "base/random.h"
 #include "kernels/stream_trace.h"
 #include "model/pass.h"
 

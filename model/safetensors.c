@@ -1,12 +1,11 @@
 #include "model/safetensors.h"
 
+#include "base/digest.h"
 #include "base/file.h"
-#include "base/fnv1a.h"
 #include "base/half.h"
 #include "base/json_text.h"
 #include "base/memory.h"
-#include "base/printable.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "model/safetensors_format.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
+#include "base/digest.h"
 #include "base/file.h"
-#include "base/fnv1a.h"
 #include "base/memory.h"
 #include "model/safetensors.h"
 #include "model/safetensors_format.h"

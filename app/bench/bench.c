@@ -9,8 +9,8 @@
 #include "app/options/options_value.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
-#include "base/cores.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>

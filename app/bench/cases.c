@@ -1,6 +1,6 @@
 #include "app/bench/cases.h"
 
-#include "base/words.h"
+#include "base/text.h"
 #include "model/model_kind.h"
 
 #include <stdio.h>

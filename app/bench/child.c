@@ -4,7 +4,7 @@
 #include "app/options/options_table.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
 
 #include <ctype.h>
 #include <ftw.h>

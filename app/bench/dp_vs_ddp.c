@@ -5,8 +5,8 @@
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/report/report.h"
-#include "base/cores.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #define MNIST_DDP_APP_COMMON_CORE_BINDING_H
 
 #include "app/options/options.h"
-#include "base/cores.h"
+#include "base/thread.h"
 #include "kernels/device.h"
 
 typedef struct core_binding {

@@ -1,9 +1,9 @@
 #include "app/common/device_list.h"
 
-#include "base/cores.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
+#include "base/thread.h"
 #include "kernels/device_kind.h"
 #include "kernels/ops.h"
 

@@ -2,7 +2,6 @@
 
 #include "app/common/json_value.h"
 #include "base/file.h"
-#include "base/file_draft.h"
 #include "base/json_text.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "app/common/machine.h"
 
-#include "base/cores.h"
+#include "base/thread.h"
 
 #include <ctype.h>
 #include <gnu/libc-version.h>

@@ -1,9 +1,8 @@
 #include "app/common/round_fence.h"
 
 #include "base/clock.h"
-#include "base/file_limit.h"
 #include "base/host.h"
-#include "base/words.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <limits.h>

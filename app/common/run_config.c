@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/host.h"
 #include "base/json_text.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "model/checkpoint_folder.h"
 
 #include <stdio.h>

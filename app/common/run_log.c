@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

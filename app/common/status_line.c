@@ -2,7 +2,7 @@
 
 #include "app/common/terminal.h"
 #include "base/clock.h"
-#include "base/paragraph.h"
+#include "base/text.h"
 #include "base/thread.h"
 
 #include <stdarg.h>

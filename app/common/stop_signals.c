@@ -1,8 +1,8 @@
 #include "app/common/stop_signals.h"
 
 #include "app/options/command_words.h"
-#include "base/file_limit.h"
-#include "base/words.h"
+#include "base/host.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdio.h>

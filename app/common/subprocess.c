@@ -1,7 +1,7 @@
 #include "app/common/subprocess.h"
 
 #include "base/clock.h"
-#include "base/printable.h"
+#include "base/text.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -24,7 +24,7 @@ enum { SUBPROCESS_KEPT_BYTES = 256 << 10 };
 /* Runs the program in a process group of its own, with no signal blocked; its stdin is empty.
  * *out: the end of its stdout, the caller's to free. STATUS_PEER if it ended with another exit code
  * than 0 or by a signal, STATUS_TIMEOUT if it was killed, STATUS_IO if it did not start. The
- * message has the last line of its stderr, fit for a terminal (base/printable.h).
+ * message has the last line of its stderr, fit for a terminal (base/text.h).
  * A stop is passed on as SIGTERM. After grace_ms, or a second one, the program is killed:
  * STATUS_TIMEOUT, and signals->first is set; without signals of the caller's only the time kills.
  * Nothing of the process group outlives the call. What left the group gets SIGPIPE, or EPIPE, if it

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "base/paragraph.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,8 +8,7 @@
 #include "app/options/options.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/paragraph.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "data/dataset.h"
 #include "data/dataset_kind.h"
 

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/module.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "data/download.h"
 
 #include <inttypes.h>

@@ -6,10 +6,10 @@
 #include "app/demo/demo_table.h"
 #include "app/demo/frame_text.h"
 #include "app/report/html.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "base/host.h"
 #include "base/status.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "data/dataset.h"
 
 #include <errno.h>

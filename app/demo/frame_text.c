@@ -1,6 +1,6 @@
 #include "app/demo/frame_text.h"
 
-#include "base/paragraph.h"
+#include "base/text.h"
 
 #include <stdbool.h>
 #include <string.h>

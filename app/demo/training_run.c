@@ -2,7 +2,7 @@
 
 #include "app/demo/demo_child.h"
 #include "base/json_text.h"
-#include "base/words.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdio.h>

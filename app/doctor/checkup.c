@@ -1,7 +1,7 @@
 #include "app/doctor/checkup.h"
 
 #include "app/common/json_value.h"
-#include "base/paragraph.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>

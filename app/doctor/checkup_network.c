@@ -4,7 +4,7 @@
 #include "app/launch/agent_store.h"
 #include "base/clock.h"
 #include "base/host.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "dist/elastic/rendezvous_backend.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"

@@ -10,7 +10,7 @@
 #include "app/train/rank_settings.h"
 #include "app/train/strategy.h"
 #include "app/train/train_command.h"
-#include "base/cores.h"
+#include "base/thread.h"
 #include "data/dataset.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "app/launch/failure_report.h"
 #include "app/launch/node_count.h"
 #include "base/clock.h"
-#include "base/file_limit.h"
+#include "base/host.h"
 #include "base/log.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "app/launch/coordinator.h"
 #include "app/launch/outbox.h"
 #include "base/clock.h"
-#include "base/file_limit.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "dist/membership/keys.h"

@@ -3,7 +3,7 @@
 #include "app/common/exit_codes.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store_watch.h"

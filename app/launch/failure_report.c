@@ -5,8 +5,7 @@
 #include "app/common/run_log.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "base/printable.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "base/json_text.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 
 #include <limits.h>
 #include <signal.h>

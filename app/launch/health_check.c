@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/module.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "dist/health/rank_status.h"
 #include "dist/net/socket.h"

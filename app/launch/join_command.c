@@ -2,7 +2,7 @@
 
 #include "app/common/local_network.h"
 #include "app/options/options_value.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "dist/net/socket_address.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "app/launch/slurm_list.h"
 #include "base/host.h"
-#include "base/words.h"
+#include "base/text.h"
 
 #include <limits.h>
 #include <stdio.h>

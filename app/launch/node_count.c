@@ -3,7 +3,7 @@
 #include "app/launch/join_command.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "dist/membership/keys.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "app/common/json_value.h"
 #include "base/json_text.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 
 #include <signal.h>
 #include <stdio.h>

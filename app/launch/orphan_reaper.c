@@ -1,6 +1,6 @@
 #include "app/launch/orphan_reaper.h"
 
-#include "base/file_limit.h"
+#include "base/host.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,10 +3,10 @@
 #include "app/launch/mpirun.h"
 #include "app/launch/slurm_list.h"
 #include "app/launch/worker_spec.h"
-#include "base/fnv1a.h"
+#include "base/digest.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "dist/store/store.h"
 
 #include <limits.h>

@@ -1,7 +1,7 @@
 #include "app/launch/output.h"
 
 #include "base/file.h"
-#include "base/file_limit.h"
+#include "base/host.h"
 #include "base/log.h"
 
 #include <errno.h>

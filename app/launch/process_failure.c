@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "app/options/command_words.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 

@@ -1,6 +1,6 @@
 #include "app/launch/slurm_list.h"
 
-#include "base/words.h"
+#include "base/text.h"
 
 #include <string.h>
 

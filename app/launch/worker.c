@@ -4,11 +4,10 @@
 #include "app/common/round_fence.h"
 #include "app/common/run_log.h"
 #include "base/clock.h"
-#include "base/cores.h"
-#include "base/file_limit.h"
+#include "base/host.h"
 #include "base/log.h"
-#include "base/text_stream.h"
-#include "base/words.h"
+#include "base/text.h"
+#include "base/thread.h"
 #include "dist/net/socket_route.h"
 
 #include <errno.h>

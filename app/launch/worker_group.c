@@ -2,7 +2,7 @@
 
 #include "app/common/run_log.h"
 #include "app/launch/process_failure.h"
-#include "base/file_limit.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "dist/health/hang_report.h"
 

@@ -1,7 +1,7 @@
 #include "app/launch/worker_logs.h"
 
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -9,7 +9,7 @@
 #include "app/train/run_folder.h"
 #include "app/train/strategy.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 

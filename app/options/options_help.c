@@ -1,5 +1,5 @@
 #include "app/options/option_text.h"
-#include "base/paragraph.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>

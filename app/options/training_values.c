@@ -1,6 +1,6 @@
 #include "app/options/training_values.h"
 
-#include "base/words.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <math.h>

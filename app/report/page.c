@@ -4,7 +4,7 @@
 #include "app/report/html.h"
 #include "base/file.h"
 #include "base/json_text.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 
 #include <ctype.h>
 #include <jansson.h>

@@ -2,7 +2,7 @@
 
 #include "app/common/subprocess.h"
 #include "app/report/report.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "base/host.h"
 
 #include <ctype.h>

@@ -3,7 +3,7 @@
 #ifndef MNIST_DDP_APP_REPORT_PLOT_H
 #define MNIST_DDP_APP_REPORT_PLOT_H
 
-#include "base/text_stream.h"
+#include "base/text.h"
 
 #include <jansson.h>
 #include <stdbool.h>

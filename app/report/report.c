@@ -6,7 +6,7 @@
 #include "app/report/table.h"
 #include "base/file.h"
 #include "base/json_text.h"
-#include "base/paragraph.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdbool.h>

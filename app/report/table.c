@@ -1,7 +1,7 @@
 #include "app/report/table.h"
 
 #include "app/common/json_value.h"
-#include "base/paragraph.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdarg.h>

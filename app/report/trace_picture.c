@@ -4,7 +4,7 @@
 #include "app/report/html.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "base/trace.h"
 
 #include <inttypes.h>

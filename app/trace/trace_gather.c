@@ -1,9 +1,8 @@
 #include "app/trace/trace_gather.h"
 
 #include "app/common/version.h"
-#include "base/byte_buffer.h"
 #include "base/clock.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"

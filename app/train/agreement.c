@@ -4,9 +4,9 @@
 #include "app/common/run_config.h"
 #include "app/train/rank_context.h"
 #include "base/clock.h"
-#include "base/lane_hash.h"
+#include "base/digest.h"
 #include "base/memory.h"
-#include "base/printable.h"
+#include "base/text.h"
 #include "dist/membership/membership.h"
 #include "kernels/ops.h"
 

@@ -4,7 +4,7 @@
 #define MNIST_DDP_APP_TRAIN_AGREEMENT_H
 
 #include "app/options/options.h"
-#include "base/cores.h"
+#include "base/thread.h"
 #include "dist/store/store.h"
 
 #include <stdbool.h>

@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/thread.h"
-#include "base/words.h"
 
 #include <inttypes.h>
 #include <limits.h>

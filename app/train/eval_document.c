@@ -5,8 +5,8 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/memory.h"
-#include "base/paragraph.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "data/idx.h"
 #include "model/network.h"
 

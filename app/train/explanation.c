@@ -1,7 +1,7 @@
 #include "app/train/explanation.h"
 
 #include "app/train/rank_context.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>

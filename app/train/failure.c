@@ -9,7 +9,7 @@
 #include "base/host.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "dist/health/hang_report.h"
 
 #include <jansson.h>

@@ -31,8 +31,8 @@
 #ifndef MNIST_DDP_APP_TRAIN_METRICS_H
 #define MNIST_DDP_APP_TRAIN_METRICS_H
 
-#include "base/cores.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 #include <stdbool.h>
 #include <stdint.h>

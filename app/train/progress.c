@@ -4,8 +4,7 @@
 #include "app/common/version.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/printable.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "dist/chunk.h"
 #include "kernels/ops.h"
 

@@ -3,7 +3,7 @@
 #include "app/options/inject.h"
 #include "app/train/fault.h"
 #include "app/train/strategy.h"
-#include "base/cores.h"
+#include "base/thread.h"
 
 /* An elastic run's number of ranks changes: it takes the nearest batch that all ranks can have
  * alike. */

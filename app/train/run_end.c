@@ -7,8 +7,7 @@
 #include "app/train/eval_document.h"
 #include "app/train/failure.h"
 #include "base/log.h"
-#include "base/printable.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "kernels/ops.h"
 #include "model/checkpoint_folder.h"
 

@@ -4,7 +4,7 @@
 #include "app/common/runs_folder.h"
 #include "app/train/folder_owner.h"
 #include "app/train/run_identity.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "model/best_checkpoint.h"
 #include "model/checkpoint.h"

@@ -2,7 +2,7 @@
 #include "app/common/run_files.h"
 #include "app/train/folder_owner.h"
 #include "app/train/run_folder.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 
 #include <string.h>
 

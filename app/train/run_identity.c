@@ -2,8 +2,8 @@
 
 #include "app/common/run_files.h"
 #include "app/train/agreement.h"
+#include "base/digest.h"
 #include "base/file.h"
-#include "base/fnv1a.h"
 #include "base/log.h"
 
 #include <inttypes.h>

@@ -6,7 +6,7 @@
 #include "app/common/runs_folder.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "model/checkpoint_folder.h"
 #include "model/schedule.h"
 

@@ -12,7 +12,7 @@
 #include "app/train/run_identity.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "model/checkpoint.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
  *     store_clients HOST PORT [CLIENTS [IDLE [SECONDS]]]       default: 100 0 3
  */
 #include "base/clock.h"
-#include "base/file_limit.h"
+#include "base/host.h"
 #include "dist/net/socket.h"
 #include "dist/store/store_wire.h"
 

@@ -1,6 +1,6 @@
 #include "data/digits/digits.h"
 
-#include "base/team.h"
+#include "base/thread.h"
 #include "data/digits/digits_random.h"
 #include "data/digits/digits_trace.h"
 

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_DATA_DIGITS_DIGITS_RANDOM_H
 #define MNIST_DDP_DATA_DIGITS_DIGITS_RANDOM_H
 
-#include "base/philox.h"
+#include "base/random.h"
 
 typedef struct digits_random {
     uint64_t key;

@@ -3,7 +3,6 @@
  */
 #include "dist/collective/reduce.h"
 
-#include "base/clones.h"
 #include "base/half.h"
 
 #include <stdint.h>

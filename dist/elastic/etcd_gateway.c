@@ -1,12 +1,11 @@
 #include "dist/elastic/etcd_gateway.h"
 
-#include "base/byte_buffer.h"
 #include "base/clock.h"
 #include "base/json_text.h"
+#include "base/memory.h"
 #include "base/module.h"
-#include "base/printable.h"
+#include "base/text.h"
 #include "base/transfer_ops.h"
-#include "base/words.h"
 #include "dist/net/socket_address.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/printable.h"
+#include "base/text.h"
 #include "dist/elastic/round_text.h"
 
 #include <stdio.h>

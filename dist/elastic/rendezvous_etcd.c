@@ -5,7 +5,7 @@
  *   node/<id>   a node's record, under that node's lease
  */
 #include "base/clock.h"
-#include "base/fnv1a.h"
+#include "base/digest.h"
 #include "dist/elastic/etcd.h"
 #include "dist/elastic/rendezvous_backend.h"
 

@@ -1,6 +1,6 @@
 #include "dist/elastic/round.h"
 
-#include "base/fnv1a.h"
+#include "base/digest.h"
 
 #include <stdarg.h>
 #include <stdio.h>

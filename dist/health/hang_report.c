@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "dist/membership/keys.h"
 
 #include <inttypes.h>

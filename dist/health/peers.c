@@ -1,6 +1,6 @@
 #include "dist/health/peers.h"
 
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "dist/membership/membership.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "dist/membership/membership.h"
 
 #include "base/clock.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/lease.h"
 #include "dist/store/store_watch.h"

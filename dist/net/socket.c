@@ -1,7 +1,7 @@
 #include "dist/net/socket.h"
 
 #include "base/clock.h"
-#include "base/file_limit.h"
+#include "base/host.h"
 #include "dist/net/socket_address.h"
 
 #include <errno.h>

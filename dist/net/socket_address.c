@@ -1,7 +1,7 @@
 #include "dist/net/socket_address.h"
 
 #include "base/host.h"
-#include "base/words.h"
+#include "base/text.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

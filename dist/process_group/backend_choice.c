@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/module.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/membership.h"
 #include "dist/store/store.h"

@@ -2,7 +2,7 @@
 
 #include "base/host.h"
 #include "base/module.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "dist/collective/process_group_ops.h"
 
 #include <errno.h>

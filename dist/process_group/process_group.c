@@ -2,7 +2,7 @@
 #include "dist/process_group/process_group.h"
 
 #include "base/clock.h"
-#include "base/lane_hash.h"
+#include "base/digest.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "dist/health/rank_status.h"

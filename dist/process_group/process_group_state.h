@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_STATE_H
 #define MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_STATE_H
 
-#include "base/spares.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "dist/collective/process_group_ops.h"
 #include "dist/collective/process_group_options.h"

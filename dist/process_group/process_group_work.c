@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/spares.h"
 #include "dist/collective/collective.h"
 #include "dist/collective/process_group_ops.h"
 #include "dist/health/flight_recorder.h"

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/printable.h"
+#include "base/text.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_breaker.h"
 #include "dist/net/socket_route.h"

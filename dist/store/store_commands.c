@@ -1,6 +1,6 @@
 #include "dist/store/store_commands.h"
 
-#include "base/file_limit.h"
+#include "base/host.h"
 #include "dist/net/socket_address.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_DIST_STORE_STORE_EXCHANGE_H
 #define MNIST_DDP_DIST_STORE_STORE_EXCHANGE_H
 
-#include "base/byte_buffer.h"
+#include "base/memory.h"
 #include "dist/net/socket_breaker.h"
 #include "dist/store/store.h"
 

@@ -1,5 +1,5 @@
 #include "base/clock.h"
-#include "base/file_limit.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "dist/net/socket.h"

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_DIST_STORE_STORE_SESSION_H
 #define MNIST_DDP_DIST_STORE_STORE_SESSION_H
 
-#include "base/byte_buffer.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "dist/store/store_table.h"
 #include "dist/store/store_watched.h"

@@ -1,6 +1,6 @@
 #include "dist/store/store_table.h"
 
-#include "base/fnv1a.h"
+#include "base/digest.h"
 
 #include <stdint.h>
 #include <stdlib.h>

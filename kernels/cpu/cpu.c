@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu.h"
 
-#include "base/cores.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "base/trace.h"
 #include "kernels/cpu/state.h"
 #include "kernels/host.h"

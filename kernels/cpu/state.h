@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_KERNELS_CPU_STATE_H
 #define MNIST_DDP_KERNELS_CPU_STATE_H
 
-#include "base/team.h"
+#include "base/thread.h"
 #include "kernels/cpu/vector_ops.h"
 #include "kernels/ops.h"
 

@@ -2,7 +2,6 @@
 #include "kernels/cuda/wait.h"
 
 #include "base/clock.h"
-#include "base/poll_pause.h"
 
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
 #ifndef MNIST_DDP_KERNELS_ONEDNN_STATE_H
 #define MNIST_DDP_KERNELS_ONEDNN_STATE_H
 
-#include "base/team.h"
+#include "base/thread.h"
 #include "kernels/ops.h"
 
 #include <dnnl.h>

@@ -2,7 +2,7 @@
  * comparison of real ones. */
 #include "app/bench/bench.h"
 #include "app/report/report.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "tests/app/support/bench_fixture.h"
 #include "tests/support/facts.h"
 #include "tests/support/full_pipe.h"

@@ -7,7 +7,7 @@
 #include "app/report/report.h"
 #include "app/report/table.h"
 #include "base/clock.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
 

@@ -1,7 +1,7 @@
 /* report.html in a browser: every plot is there and drawn, and nothing is complained about. */
 #include "app/bench/bench.h"
 #include "app/report/plot.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "tests/app/support/bench_fixture.h"
 #include "tests/app/support/browser.h"
 

@@ -1,7 +1,7 @@
 /* The fit finds the coefficients that made noisy measurements, and predicts what it has not seen.
  */
 #include "app/bench/cost_fit.h"
-#include "base/mt19937.h"
+#include "base/random.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 

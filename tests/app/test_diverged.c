@@ -1,6 +1,6 @@
 /* A loss that is not finite: all ranks end the run at the same step, say so, and leave no
  * checkpoint of it. */
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 #include "tests/support/port.h"

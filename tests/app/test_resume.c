@@ -1,6 +1,6 @@
 /* Runs that go on in mid-epoch, and when checkpoints are written. */
 #include "app/options/training_values.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 

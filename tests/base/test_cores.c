@@ -1,7 +1,7 @@
 /* Cores are those the process may use, shares cut them up, and threads keep to what they are bound
  * to.
  */
-#include "base/cores.h"
+#include "base/thread.h"
 
 #include "tests/support/suite.h"
 

@@ -1,8 +1,7 @@
 /* Files are written whole or not at all, and read within limits. */
 #include "base/file.h"
-#include "base/file_draft.h"
 #include "base/json_text.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 

@@ -1,5 +1,5 @@
 /* The generator's numbers are those of torch.manual_seed(seed). */
-#include "base/mt19937.h"
+#include "base/random.h"
 
 #include "tests/support/suite.h"
 

@@ -1,6 +1,5 @@
 /* Polling spins first, then naps for about as long as it means to, and asks every millisecond. */
 #include "base/clock.h"
-#include "base/poll_pause.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Foreign text on its way to a terminal. */
 #include "base/log.h"
-#include "base/printable.h"
+#include "base/text.h"
 #include "tests/support/suite.h"
 
 #include <stdbool.h>

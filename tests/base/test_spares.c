@@ -1,5 +1,5 @@
 /* A piece that was given back serves again, zeroed. */
-#include "base/spares.h"
+#include "base/memory.h"
 
 #include "tests/support/suite.h"
 

@@ -1,5 +1,5 @@
 /* A team does each piece once, and is done when team_run returns. */
-#include "base/team.h"
+#include "base/thread.h"
 
 #include "tests/support/suite.h"
 

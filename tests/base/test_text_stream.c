@@ -1,6 +1,6 @@
 /* Text written through stdio into memory, and JSON as text. */
 #include "base/json_text.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "tests/support/facts.h"
 #include "tests/support/no_memory.h"
 #include "tests/support/suite.h"

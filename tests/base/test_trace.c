@@ -2,7 +2,7 @@
 #include "base/trace.h"
 
 #include "base/clock.h"
-#include "base/team.h"
+#include "base/thread.h"
 #include "tests/support/suite.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Lists and numbers of a flag, a command as a shell takes it, and programs by name. */
 #include "base/host.h"
-#include "base/words.h"
+#include "base/text.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* The generated digits: the same bytes however they are asked for, all different, and shaped like
  * MNIST's. */
-#include "base/fnv1a.h"
+#include "base/digest.h"
 #include "data/digits/digits.h"
 #include "tests/support/suite.h"
 

@@ -4,7 +4,7 @@
  *     MNIST_DDP_NODES=1000 build/test_dist_many_nodes
  */
 #include "base/clock.h"
-#include "base/file_limit.h"
+#include "base/host.h"
 #include "dist/elastic/dynamic_rendezvous.h"
 #include "dist/store/store.h"
 #include "tests/support/suite.h"

@@ -1,6 +1,6 @@
 /* The mpi backend, through its module, under a real mpirun. SKIP without Open MPI. */
 #include "base/clock.h"
-#include "base/fnv1a.h"
+#include "base/digest.h"
 #include "base/half.h"
 #include "tests/support/aborts.h"
 #include "tests/support/collective_data.h"

@@ -2,7 +2,7 @@
  * the ranks that did not come. */
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "dist/ddp.h"
 #include "dist/health/flight_recorder.h"
 #include "dist/health/hang_report.h"

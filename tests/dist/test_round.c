@@ -1,7 +1,7 @@
 /* The rounds of an elastic job: every order in which three nodes, their leases and the service can
  * act, without a socket (tests/support/round_world.h). */
-#include "base/fnv1a.h"
-#include "base/mt19937.h"
+#include "base/digest.h"
+#include "base/random.h"
 #include "tests/support/facts.h"
 #include "tests/support/round_world.h"
 #include "tests/support/suite.h"

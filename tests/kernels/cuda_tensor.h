@@ -5,7 +5,7 @@
 #define MNIST_DDP_TESTS_KERNELS_CUDA_TENSOR_H
 
 #include "base/memory.h"
-#include "base/mt19937.h"
+#include "base/random.h"
 #include "kernels/device_kind.h"
 #include "kernels/ops.h"
 #include "tests/support/cuda.h"

@@ -6,7 +6,7 @@
 #include "tests/support/suite.h"
 
 #include "base/memory.h"
-#include "base/mt19937.h"
+#include "base/random.h"
 #include "kernels/device_kind.h"
 #include "kernels/pixel.h"
 

@@ -6,8 +6,7 @@
 
 #include "base/memory.h"
 #include "base/module.h"
-#include "base/mt19937.h"
-#include "base/philox.h"
+#include "base/random.h"
 #include "kernels/device_kind.h"
 #include "kernels/dropout.h"
 

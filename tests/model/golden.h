@@ -2,8 +2,8 @@
 #ifndef MNIST_DDP_TESTS_MODEL_GOLDEN_H
 #define MNIST_DDP_TESTS_MODEL_GOLDEN_H
 
-#include "base/fnv1a.h"
-#include "base/mt19937.h"
+#include "base/digest.h"
+#include "base/random.h"
 #include "model/network.h"
 #include "model/optimizer.h"
 #include "model/safetensors.h"

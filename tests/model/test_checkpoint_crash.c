@@ -1,6 +1,6 @@
 /* Whatever happens to a checkpoint's writer, the one before or the new one is there, whole. */
 #include "base/clock.h"
-#include "base/mt19937.h"
+#include "base/random.h"
 #include "model/best_checkpoint.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_state.h"

@@ -1,6 +1,6 @@
 /* state.json: damaged, edited, impossible, of another version, or of another checkpoint's files. */
-#include "base/file_draft.h"
-#include "base/fnv1a.h"
+#include "base/digest.h"
+#include "base/file.h"
 #include "model/checkpoint_state.h"
 #include "tests/model/scratch.h"
 #include "tests/model/trainee.h"

@@ -3,7 +3,7 @@
  * weights and dropout masks in every bit; logits, loss, gradients and ten training steps within
  * rounding. The golden values are tests/golden's; the input comes from the same generator as there.
  */
-#include "base/fnv1a.h"
+#include "base/digest.h"
 #include "base/module.h"
 #include "kernels/device_kind.h"
 #include "kernels/ops.h"

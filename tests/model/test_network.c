@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "base/module.h"
-#include "base/mt19937.h"
+#include "base/random.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 extern "C" {
 #include "base/clock.h"
-#include "base/fnv1a.h"
+#include "base/digest.h"
 }
 
 #include <chrono>

@@ -11,7 +11,7 @@
  * steps themselves, in wait(); only the network's moves on beside them.
  */
 #include "base/clock.h"
-#include "base/spares.h"
+#include "base/memory.h"
 #include "dist/backends/hierarchical/hierarchical.h"
 #include "dist/health/first_cause.h"
 #include "dist/membership/keys.h"

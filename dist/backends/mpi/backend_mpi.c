@@ -6,10 +6,10 @@
  * has ended. MPI's launcher ends all others then, about a second later.
  */
 #include "base/clock.h"
-#include "base/fnv1a.h"
+#include "base/digest.h"
+#include "base/memory.h"
 #include "base/module.h"
-#include "base/spares.h"
-#include "base/text_stream.h"
+#include "base/text.h"
 #include "dist/backends/mpi/mpi_process.h"
 #include "dist/backends/mpi/mpi_requests.h"
 #include "dist/collective/process_group_ops.h"

@@ -13,7 +13,6 @@
  * the device's work so far: so all ranks have one order of collectives, in graphs or not.
  */
 #include "base/clock.h"
-#include "base/poll_pause.h"
 #include "dist/backends/nccl/nccl_enqueue.h"
 #include "dist/backends/nccl/nccl_operation.h"
 #include "dist/collective/process_group_ops.h"

@@ -1,7 +1,6 @@
 #include "dist/backends/nccl/nccl_comm.h"
 
 #include "base/clock.h"
-#include "base/poll_pause.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/membership.h"
 

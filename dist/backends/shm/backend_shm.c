@@ -13,7 +13,6 @@
  */
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/spares.h"
 #include "dist/backends/shm/shm_exchange.h"
 #include "dist/backends/shm/shm_messages.h"
 #include "dist/backends/shm/shm_note.h"

@@ -11,7 +11,7 @@
 #include "dist/backends/shm/shm_sync.h"
 
 #include "base/clock.h"
-#include "base/cores.h"
+#include "base/thread.h"
 
 #include <limits.h>
 #include <linux/futex.h>

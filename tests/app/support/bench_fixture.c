@@ -1,6 +1,6 @@
 #include "tests/app/support/bench_fixture.h"
 
-#include "base/file_draft.h"
+#include "base/file.h"
 
 #include <sys/stat.h>
 

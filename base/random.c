@@ -1,4 +1,4 @@
-#include "base/mt19937.h"
+#include "base/random.h"
 
 enum { SHIFT_WORDS = 397 };
 
