@@ -1,15 +1,77 @@
-/* MNIST in memory, one copy per host: found, decompressed, checked and shared by all ranks. */
+/* The data sets that come as MNIST's four files: the files, the sets that there are, and one set in
+ * memory. */
 #ifndef MNIST_DDP_DATA_DATASET_H
 #define MNIST_DDP_DATA_DATASET_H
 
 #include "base/status.h"
-#include "data/dataset_kind.h"
-#include "data/idx_file.h"
-#include "data/mnist_files.h"
+#include "data/idx.h"
 #include "kernels/device.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+/* The four files of MNIST and their names: train-images-idx3-ubyte and so on, also spelled
+ * train-images.idx3-ubyte, each plain or with .gz. */
+
+enum { MNIST_FILES_COUNT = 4 };
+
+typedef enum dataset_split { DATASET_TRAIN, DATASET_TEST } dataset_split;
+
+/* 0 to 3, in the order in which torchvision lists them; and back. */
+int mnist_files_index(dataset_split split, idx_kind kind);
+dataset_split mnist_files_split(int index);
+idx_kind mnist_files_kind(int index);
+
+/* The official name, without .gz. */
+const char *mnist_files_name(dataset_split split, idx_kind kind);
+
+/* Sets `path` (FILE_PATH_BYTES) to the file in `folder`; plain ones before .gz, files before
+ * folders of that name. STATUS_INVALID if it is not there. */
+status mnist_files_find(const char *folder, dataset_split split, idx_kind kind, char *path);
+
+/* How many of the four are not in `folder`; their names, comma-separated, in `names`. */
+int mnist_files_missing(const char *folder, char *names, size_t names_bytes);
+
+/* The data sets that come as MNIST's four files: their names, classes, mirrors and digests. */
+
+typedef enum dataset_kind {
+    DATASET_MNIST,
+    DATASET_FASHION,
+    DATASET_KMNIST,
+    DATASET_KINDS,
+} dataset_kind;
+
+enum { DATASET_MIRRORS_MAX = 2 };
+
+/* What is known of one of the four files. */
+typedef struct dataset_file {
+    const char *sha256; /* of the .gz file */
+    uint64_t size_bytes;
+    const char *plain_sha256; /* of what is in it; NULL: not known */
+} dataset_file;
+
+typedef struct dataset_facts {
+    const char *name;           /* as --dataset spells it */
+    const char *title;          /* "Fashion-MNIST" */
+    const char *below;          /* "FashionMNIST/raw": torchvision's folder below a root */
+    const char *working_folder; /* "./data/" and that */
+    const char
+        *mirrors[DATASET_MIRRORS_MAX];     /* https://...; each ends with a slash; NULL: no more */
+    const char *classes[10];               /* by label */
+    dataset_file files[MNIST_FILES_COUNT]; /* by mnist_files_index */
+} dataset_facts;
+
+const dataset_facts *dataset_kind_facts(dataset_kind kind);
+
+/* Whether a file with this SHA-256 is a set's test labels, as they come or unpacked; then whose.
+ * They tell sets with files of the same names apart, and are small. */
+bool dataset_kind_by_labels(const char *sha256, dataset_kind *out);
+
+/* STATUS_INVALID if none has this name. */
+status dataset_kind_parse(const char *name, dataset_kind *out);
+
+/* MNIST in memory, one copy per host: found, decompressed, checked and shared by all ranks. */
 
 enum { DATASET_PIXELS = IDX_PIXELS };
 

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/transfer_ops.h"
-#include "data/dataset_kind.h"
+#include "data/dataset.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,24 @@
 #include "data/idx.h"
 
+#include "base/digest.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "data/cache.h"
+
 #include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <zlib.h>
+
+/* The format. */
 
 enum { TYPE_UNSIGNED_BYTE = 0x08 };
 
@@ -119,7 +135,8 @@ status idx_header_read(const char *name, idx_kind kind, const uint8_t *bytes,
     return STATUS_OK;
 }
 
-status idx_size_check(const char *name, const idx_shape *shape, uint64_t actual_bytes)
+/* STATUS_INVALID unless the file has exactly the bytes that its header declares. */
+static status idx_size_check(const char *name, const idx_shape *shape, uint64_t actual_bytes)
 {
     if (actual_bytes < shape->total_bytes)
         return FAIL(STATUS_INVALID,
@@ -133,7 +150,8 @@ status idx_size_check(const char *name, const idx_shape *shape, uint64_t actual_
     return STATUS_OK;
 }
 
-status idx_labels_check(const char *name, const uint8_t *labels, size_t count, size_t offset)
+/* STATUS_INVALID if one of the `count` labels, which begin at byte `offset`, is above 9. */
+static status idx_labels_check(const char *name, const uint8_t *labels, size_t count, size_t offset)
 {
     unsigned largest = 0; /* a plain maximum is vectorised; the position is found on error */
     for (size_t i = 0; i < count; i++)
@@ -153,4 +171,379 @@ void idx_header_write(idx_kind kind, uint32_t count, uint8_t *out)
     put_big_endian_32(count, out + 4);
     for (size_t at = 8; at < idx_header_bytes(kind); at += 4)
         put_big_endian_32(IDX_SIDE, out + at);
+}
+
+/* Out of a gzip file. */
+
+/* Out of a gzip file. */
+
+enum {
+    INPUT_BYTES = 64 * 1024,
+    OUTPUT_BYTES = 256 * 1024,
+    GZIP_WINDOW = 16 + MAX_WBITS, /* for zlib: a gzip header and trailer */
+    MAX_RATIO = 1032,             /* deflate's best ratio: 258 bytes for 2 bits */
+    RATIO_SLACK_BYTES = 4096,
+};
+
+typedef struct stream {
+    const gunzip_source *source;
+    char content_name[FILE_PATH_BYTES]; /* of the decompressed bytes, for IDX's errors */
+    z_stream z;
+    uint64_t read_bytes; /* of the source so far */
+    bool ended;          /* the member's trailer was read and agreed */
+    uint8_t input[INPUT_BYTES], output[OUTPUT_BYTES];
+} stream;
+
+/* Do the first `count` bytes of a file say gzip? */
+static bool gunzip_magic(const uint8_t *bytes, size_t count)
+{
+    return count >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
+}
+
+/* The byte of the source that comes next. */
+static unsigned long long source_offset(const stream *s)
+{
+    return s->read_bytes - s->z.avail_in;
+}
+
+/* Reads more of the source if none is left; avail_in stays 0 at its end. */
+static status fill(stream *s)
+{
+    if (s->z.avail_in > 0)
+        return STATUS_OK;
+    ssize_t n = 0;
+    do
+        n = read(s->source->fd, s->input, sizeof s->input);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return FAIL(STATUS_IO, "read %s at byte %llu: %s", s->source->name, source_offset(s),
+                    strerror(errno));
+    s->read_bytes += (uint64_t)n;
+    s->z.next_in = s->input;
+    s->z.avail_in = (uInt)n;
+    return STATUS_OK;
+}
+
+static status inflate_failed(const stream *s, int code)
+{
+    if (code == Z_MEM_ERROR)
+        return FAIL(STATUS_NO_MEMORY, "%s: zlib", s->source->name);
+    const char *why = s->z.msg != NULL ? s->z.msg : zError(code);
+    if (strcmp(why, "incorrect data check") == 0)
+        why = "its CRC does not match its content";
+    else if (strcmp(why, "incorrect length check") == 0)
+        why = "its length does not match its content";
+    return FAIL(STATUS_INVALID, "%s: byte %llu: bad gzip: %s; the file is damaged, fetch it again",
+                s->source->name, source_offset(s), why);
+}
+
+/* Decompresses the next `wanted` bytes (at most OUTPUT_BYTES) to s->output; *got is less only at
+ * the end of the member. */
+static status produce(stream *s, size_t wanted, size_t *got)
+{
+    s->z.next_out = s->output;
+    s->z.avail_out = (uInt)wanted;
+    while (s->z.avail_out > 0 && !s->ended) {
+        TRY(fill(s));
+        if (s->z.avail_in == 0)
+            return FAIL(STATUS_INVALID,
+                        "%s: byte %llu: truncated, the gzip stream is expected to go on; fetch it "
+                        "again",
+                        s->source->name, source_offset(s));
+        int code = inflate(&s->z, Z_NO_FLUSH);
+        if (code == Z_STREAM_END)
+            s->ended = true;
+        else if (code != Z_OK && code != Z_BUF_ERROR)
+            return inflate_failed(s, code);
+    }
+    *got = wanted - s->z.avail_out;
+    return STATUS_OK;
+}
+
+static status header_produce(stream *s, idx_shape *shape)
+{
+    size_t got = 0;
+    idx_kind kind = s->source->kind;
+    uint64_t compressed_bytes = s->source->size_bytes;
+    TRY(produce(s, idx_header_bytes(kind), &got));
+    TRY(idx_header_read(s->content_name, kind, s->output, got, shape));
+    uint64_t possible = compressed_bytes * MAX_RATIO + RATIO_SLACK_BYTES;
+    if (shape->total_bytes > possible)
+        return FAIL(STATUS_INVALID,
+                    "%s: truncated: %llu bytes of gzip cannot hold the %zu that its header "
+                    "declares",
+                    s->source->name, (unsigned long long)compressed_bytes, shape->total_bytes);
+    return STATUS_OK;
+}
+
+/* After the last declared byte: the member ends, and the file with it. */
+static status end_check(stream *s, const idx_shape *shape)
+{
+    size_t more = 0;
+    TRY(produce(s, 1, &more));
+    if (more > 0)
+        return idx_size_check(s->content_name, shape, (uint64_t)shape->total_bytes + 1);
+    TRY(fill(s));
+    if (s->z.avail_in > 0)
+        return FAIL(STATUS_INVALID,
+                    "%s: byte %llu: trailing bytes, the file is expected to end "
+                    "with its gzip stream",
+                    s->source->name, source_offset(s));
+    return STATUS_OK;
+}
+
+static status copy(stream *s, int sink, const char *sink_name, bool *sink_failed)
+{
+    idx_shape shape;
+    TRY(header_produce(s, &shape));
+    size_t got = shape.header_bytes;
+    for (size_t done = 0;;) {
+        if (s->source->kind == IDX_LABELS && done > 0)
+            TRY(idx_labels_check(s->content_name, s->output, got, done));
+        status st = file_append(sink, sink_name, s->output, got);
+        if (st != STATUS_OK) {
+            *sink_failed = true;
+            return st;
+        }
+        done += got;
+        if (done == shape.total_bytes)
+            return end_check(s, &shape);
+        size_t rest = shape.total_bytes - done;
+        TRY(produce(s, rest < OUTPUT_BYTES ? rest : OUTPUT_BYTES, &got));
+        if (got == 0)
+            return idx_size_check(s->content_name, &shape, done);
+    }
+}
+
+status gunzip_idx(const gunzip_source *source, int sink, const char *sink_name, bool *sink_failed)
+{
+    *sink_failed = false;
+    stream *s = malloc(sizeof *s);
+    if (s == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%s: %zu bytes to decompress it", source->name, sizeof *s);
+    s->source = source;
+    s->read_bytes = 0;
+    s->ended = false;
+    s->z = (z_stream){0};
+    snprintf(s->content_name, sizeof s->content_name, "%.4000s, decompressed", source->name);
+    status st = STATUS_OK;
+    int code = inflateInit2(&s->z, GZIP_WINDOW);
+    if (code != Z_OK)
+        st = inflate_failed(s, code);
+    if (st == STATUS_OK)
+        st = copy(s, sink, sink_name, sink_failed);
+    inflateEnd(&s->z); /* harmless if the init failed */
+    free(s);
+    return st;
+}
+
+/* A file in memory. */
+
+enum { SETTLED_S = 5 }; /* times of files are no coarser */
+
+static const char CACHE_SUBFOLDER[] = "idx"; /* of the cache: the decompressed copies */
+
+/* A gzip file, open. */
+typedef struct original {
+    int fd;
+    const char *path;
+    idx_kind kind;
+    struct stat info;
+} original;
+
+/* The first bytes of a file, at most `wanted`, without moving its position. */
+static status head_read(int fd, const char *name, uint8_t *head, size_t wanted, size_t *got)
+{
+    ssize_t n = 0;
+    do
+        n = pread(fd, head, wanted, 0);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return FAIL(STATUS_IO, "read %s: %s", name, strerror(errno));
+    *got = (size_t)n;
+    return STATUS_OK;
+}
+
+status idx_file_map(int fd, const char *name, idx_kind kind, idx_file *out)
+{
+    uint8_t head[64]; /* a header, or enough of a web page to know it */
+    size_t head_bytes = 0;
+    struct stat info;
+    idx_shape shape;
+    if (fstat(fd, &info) != 0)
+        return FAIL(STATUS_IO, "stat %s: %s", name, strerror(errno));
+    TRY(head_read(fd, name, head, sizeof head, &head_bytes));
+    TRY(idx_header_read(name, kind, head, head_bytes, &shape));
+    TRY(idx_size_check(name, &shape, (uint64_t)info.st_size));
+
+    uint8_t *mapping = mmap(NULL, shape.total_bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (mapping == MAP_FAILED)
+        return FAIL(errno == ENOMEM ? STATUS_NO_MEMORY : STATUS_IO, "map %s: %s", name,
+                    strerror(errno));
+    idx_file file = {.count = shape.count,
+                     .elements = mapping + shape.header_bytes,
+                     .mapping = mapping,
+                     .mapping_bytes = shape.total_bytes};
+    if (kind == IDX_LABELS) {
+        status st = idx_labels_check(name, file.elements, file.count, shape.header_bytes);
+        if (st != STATUS_OK) {
+            idx_file_close(&file);
+            return st;
+        }
+    }
+    info.st_atim = (struct timespec){0};
+    if (info.st_ctim.tv_sec + SETTLED_S < time(NULL))
+        file.version = lane_hash(0, &info, sizeof info);
+    *out = file;
+    return STATUS_OK;
+}
+
+void idx_file_close(idx_file *file)
+{
+    if (file == NULL)
+        return;
+    if (file->mapping != NULL)
+        munmap(file->mapping, file->mapping_bytes);
+    *file = (idx_file){0};
+}
+
+static status copy_open(const char *path, idx_kind kind, idx_file *out)
+{
+    int fd = -1;
+    struct stat info;
+    TRY(file_open(path, &fd, &info));
+    status st = idx_file_map(fd, path, kind, out);
+    close(fd);
+    return st;
+}
+
+/* The copy's file name, from the original's path, size and time. */
+static status copy_name(const original *o, char *out, size_t out_bytes)
+{
+    char *canonical = realpath(o->path, NULL);
+    if (canonical == NULL)
+        return FAIL(STATUS_IO, "resolve %s: %s", o->path, strerror(errno));
+    snprintf(out, out_bytes, "%016" PRIx64 "-%" PRIx64 "-%" PRIx64 ".%09ld-%s.idx",
+             fnv1a(FNV1A_START, canonical, strlen(canonical)), (uint64_t)o->info.st_size,
+             (uint64_t)o->info.st_mtim.tv_sec, (long)o->info.st_mtim.tv_nsec,
+             o->kind == IDX_IMAGES ? "images" : "labels");
+    free(canonical);
+    return STATUS_OK;
+}
+
+/* Decompresses to `sink`. If the original changes meanwhile, that is an error: the copy's name
+ * would not match its content. */
+static status decompress(const original *o, int sink, const char *sink_name, bool *sink_failed)
+{
+    *sink_failed = false;
+    if (lseek(o->fd, 0, SEEK_SET) != 0)
+        return FAIL(STATUS_IO, "seek %s: %s", o->path, strerror(errno));
+    gunzip_source source = {o->fd, o->path, (uint64_t)o->info.st_size, o->kind};
+    TRY(gunzip_idx(&source, sink, sink_name, sink_failed));
+    struct stat now;
+    if (fstat(o->fd, &now) != 0)
+        return FAIL(STATUS_IO, "stat %s: %s", o->path, strerror(errno));
+    if (now.st_size != o->info.st_size || now.st_mtim.tv_sec != o->info.st_mtim.tv_sec ||
+        now.st_mtim.tv_nsec != o->info.st_mtim.tv_nsec)
+        return FAIL(STATUS_IO, "%s changed while it was read: start again when it is complete",
+                    o->path);
+    return STATUS_OK;
+}
+
+static status open_in_memory(const original *o, idx_file *out)
+{
+    bool sink_failed = false;
+    int fd = memfd_create("mnist_ddp", MFD_CLOEXEC);
+    if (fd < 0)
+        return FAIL(STATUS_IO, "memory for %s: %s", o->path, strerror(errno));
+    status st = decompress(o, fd, "memory", &sink_failed);
+    if (st == STATUS_OK)
+        st = idx_file_map(fd, o->path, o->kind, out);
+    close(fd);
+    return st;
+}
+
+/* The caller holds the folder's lock. Makes the copy, unless another process has made it
+ * meanwhile. */
+static status copy_make(const original *o, const char *path, idx_file *out, bool *cache_failed)
+{
+    if (copy_open(path, o->kind, out) == STATUS_OK)
+        return STATUS_OK;
+    file_draft entry = {.fd = -1};
+    status st = cache_draft(path, &entry);
+    if (st != STATUS_OK) {
+        *cache_failed = true;
+        return st;
+    }
+    st = decompress(o, entry.fd, entry.temporary, cache_failed);
+    if (st == STATUS_OK)
+        st = idx_file_map(entry.fd, path, o->kind, out);
+    if (st == STATUS_OK) {
+        st = file_draft_commit(&entry);
+        *cache_failed = st != STATUS_OK;
+        if (st != STATUS_OK)
+            idx_file_close(out);
+    }
+    file_draft_drop(&entry);
+    return st;
+}
+
+/* *cache_failed: the cache cannot be used; false: the original is bad. */
+static status open_in_cache(const original *o, const char *name, idx_file *out, bool *cache_failed)
+{
+    char folder[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
+    int lock = -1;
+    *cache_failed = true;
+    TRY(cache_folder_make(CACHE_SUBFOLDER, folder));
+    TRY(file_join(folder, name, path));
+    TRY(cache_lock(folder, CACHE_LOCK_MS, &lock));
+    *cache_failed = false;
+    status st = copy_make(o, path, out, cache_failed);
+    cache_unlock(lock);
+    return st;
+}
+
+/* A copy made earlier, in any of the cache folders. */
+static bool open_cached(const original *o, const char *name, idx_file *out)
+{
+    char folder[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
+    cache_folders folders;
+    cache_folders_find(&folders);
+    for (int i = 0; i < folders.count; i++) {
+        if (file_join(folders.path[i], CACHE_SUBFOLDER, folder) == STATUS_OK &&
+            file_join(folder, name, path) == STATUS_OK && file_exists(path) &&
+            copy_open(path, o->kind, out) == STATUS_OK)
+            return true;
+    }
+    return false;
+}
+
+static status gzip_open(const original *o, idx_file *out)
+{
+    char name[128];
+    TRY(copy_name(o, name, sizeof name));
+    if (open_cached(o, name, out))
+        return STATUS_OK;
+    bool cache_failed = false;
+    status st = open_in_cache(o, name, out, &cache_failed);
+    if (st == STATUS_OK || !cache_failed)
+        return st;
+    char why[IDX_FILE_REASON_BYTES];
+    snprintf(why, sizeof why, "%s", status_text());
+    TRY(open_in_memory(o, out));
+    memcpy(out->uncached, why, sizeof why);
+    return STATUS_OK;
+}
+
+status idx_file_open(const char *path, idx_kind kind, idx_file *out)
+{
+    original o = {.fd = -1, .path = path, .kind = kind};
+    TRY(file_open(path, &o.fd, &o.info));
+    uint8_t magic[2];
+    size_t got = 0;
+    status st = head_read(o.fd, path, magic, sizeof magic, &got);
+    if (st == STATUS_OK)
+        st = gunzip_magic(magic, got) ? gzip_open(&o, out) : idx_file_map(o.fd, path, kind, out);
+    close(o.fd);
+    return st;
 }

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,13 +38,55 @@ size_t idx_header_bytes(idx_kind kind);
 status idx_header_read(const char *name, idx_kind kind, const uint8_t *bytes,
                        size_t available_bytes, idx_shape *out);
 
-/* STATUS_INVALID unless the file has exactly the bytes that its header declares. */
-status idx_size_check(const char *name, const idx_shape *shape, uint64_t actual_bytes);
-
-/* STATUS_INVALID if one of the `count` labels, which begin at byte `offset`, is above 9. */
-status idx_labels_check(const char *name, const uint8_t *labels, size_t count, size_t offset);
-
 /* Sets `out` (idx_header_bytes(kind)) to the header of `count` 28x28 images or labels. */
 void idx_header_write(idx_kind kind, uint32_t count, uint8_t *out);
+
+/* An IDX file out of a gzip file, as a stream. */
+
+/* An open gzip file, at its beginning. */
+typedef struct gunzip_source {
+    int fd;
+    const char *name; /* for messages */
+    uint64_t size_bytes;
+    idx_kind kind; /* of its content */
+} gunzip_source;
+
+/* Decompresses `source` to the file `sink` (called `sink_name` in messages). The content is checked
+ * as a stream: no more is written than its IDX header declares, and the file must be exactly one
+ * gzip member with the right checksum.
+ *
+ * *sink_failed: the sink failed (a full disk), not the source.
+ * STATUS_INVALID names the byte of the compressed file for gzip's errors, and of the decompressed
+ * content for IDX's.
+ */
+status gunzip_idx(const gunzip_source *source, int sink, const char *sink_name, bool *sink_failed);
+
+/* An IDX file in memory, plain or gzip: mapped, checked and read-only. */
+
+enum { IDX_FILE_REASON_BYTES = 256 };
+
+typedef struct idx_file {
+    uint32_t count;
+    const uint8_t *elements; /* (count, 28, 28) pixels or (count) labels, inside the mapping */
+    void *mapping;           /* NULL: nothing is open */
+    size_t mapping_bytes;
+    uint64_t version; /* of what is mapped, by all that stat says of it; 0: it is too new to tell */
+    char uncached[IDX_FILE_REASON_BYTES]; /* why a gzip file was decompressed into this process's
+                                             memory and is not shared; "": it was not */
+} idx_file;
+
+/* Maps a plain file in place. A gzip file (by its content, not its name) is decompressed into the
+ * cache folder first, unless that was done before: the copy's name holds the original's path, size
+ * and time. Processes that want the same copy wait for the one that makes it. If the cache cannot
+ * be written, or is locked for over a minute, the copy is made in this process's memory.
+ *
+ * STATUS_INVALID for content (idx.h, gunzip.h) and for folders and the like; STATUS_IO. */
+status idx_file_open(const char *path, idx_kind kind, idx_file *out);
+
+/* Maps what an open plain file holds; `name` is for messages. The caller keeps `fd`. */
+status idx_file_map(int fd, const char *name, idx_kind kind, idx_file *out);
+
+/* Accepts an empty one. */
+void idx_file_close(idx_file *file);
 
 #endif

@@ -10,7 +10,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/dataset.h"
-#include "data/dataset_kind.h"
 
 #include <limits.h>
 #include <stdio.h>

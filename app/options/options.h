@@ -94,7 +94,7 @@ typedef struct options {
     char *bind_to;   /* "core", "none" */
 
     /* data and results */
-    char *dataset; /* "mnist"; see data/dataset_kind.h */
+    char *dataset; /* "mnist"; see data/dataset.h */
     char *data_dir;
     char *run_dir;    /* default runs/<time>-<model> */
     char *resume;     /* NULL; "must": continue the run in run_dir; "auto": if there is one */

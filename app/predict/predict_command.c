@@ -6,9 +6,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/idx_file.h"
-#include "data/raster/mnist_image.h"
-#include "data/raster/raster_file.h"
+#include "data/idx.h"
+#include "data/raster.h"
 #include "model/checkpoint_folder.h"
 #include "model/prediction.h"
 
@@ -124,7 +123,7 @@ static status read_idx(image_file *file, uint32_t last)
     return st;
 }
 
-/* "digit.png" is a picture (data/raster/raster_file.h), which is made into an image as MNIST's.
+/* "digit.png" is a picture (data/raster.h), which is made into an image as MNIST's.
  * "FILE#3" and "FILE#3-7" are images of an IDX file, plain or gzip, as they are. A file whose name
  * has such an end is a picture. STATUS_INVALID or STATUS_IO names the file and what is wrong. */
 static status image_file_read(const char *word, image_file *out)
@@ -177,14 +176,14 @@ static void name_image(const image_file *file, uint32_t i, char out[NAME_BYTES])
         snprintf(out, NAME_BYTES, "%s", file->path);
 }
 
-static json_t *make_json(const char *name, const dataset_facts *dataset, const prediction *p)
+static json_t *make_json(const char *name, const dataset_facts *set, const prediction *p)
 {
     json_t *object = json_object(), *probabilities = json_array();
     for (int i = 0; i < NETWORK_CLASSES; i++)
         json_array_append_new(probabilities, json_value_rounded(p->probabilities[i], 6));
     json_object_set_new(object, "file", json_value_text(name));
     json_object_set_new(object, "label", json_integer(p->label));
-    json_object_set_new(object, "class", json_string(dataset->classes[p->label]));
+    json_object_set_new(object, "class", json_string(set->classes[p->label]));
     json_object_set_new(object, "probabilities", probabilities);
     return object;
 }

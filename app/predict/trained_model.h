@@ -4,7 +4,7 @@
 
 #include "app/options/options.h"
 #include "base/file.h"
-#include "data/dataset_kind.h"
+#include "data/dataset.h"
 #include "model/classifier.h"
 
 typedef struct trained_model {

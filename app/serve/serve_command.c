@@ -11,8 +11,7 @@
 #include "base/log.h"
 #include "base/module.h"
 #include "data/dataset.h"
-#include "data/raster/mnist_image.h"
-#include "data/raster/raster_file.h"
+#include "data/raster.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "model/prediction.h"
@@ -33,7 +32,7 @@
  *                                    "loads"}, "run": null or as run_watch_lines has it,
  *                                    "examples": count}
  *     GET  /examples/INDEX          {"examples": [{"index", "label", "picture"}, ...]}
- *     POST /predict                 a drawing as a PGM file (data/raster/raster_file.h) gives
+ *     POST /predict                 a drawing as a PGM file (data/raster.h) gives
  *                                   {"picture", "label", "probabilities"}, or {"error": "..."},
  *                                   with the picture if there is only no model
  *

@@ -3,7 +3,7 @@
 #include "data/cache.h"
 
 #include "base/clock.h"
-#include "data/idx_file.h"
+#include "data/idx.h"
 #include "tests/data/sandbox.h"
 #include "tests/support/suite.h"
 

@@ -2,7 +2,7 @@
 #include "data/dataset.h"
 
 #include "base/clock.h"
-#include "data/digits/digits.h"
+#include "data/digits.h"
 #include "tests/data/sandbox.h"
 #include "tests/support/suite.h"
 

@@ -1,7 +1,7 @@
 /* The generated digits: the same bytes however they are asked for, all different, and shaped like
  * MNIST's. */
 #include "base/digest.h"
-#include "data/digits/digits.h"
+#include "data/digits.h"
 #include "tests/support/suite.h"
 
 #include <stdbool.h>

@@ -2,8 +2,6 @@
  * what was expected. */
 #include "data/idx.h"
 
-#include "data/gunzip.h"
-#include "data/idx_file.h"
 #include "tests/data/sandbox.h"
 #include "tests/support/suite.h"
 

@@ -1,9 +1,8 @@
 /* Pictures: each format gives the same pixels, what is damaged is refused, and a drawing of any
  * size, place and colour becomes the image that MNIST would have of it. */
-#include "data/raster/raster_file.h"
+#include "data/raster.h"
 
-#include "data/digits/digits.h"
-#include "data/raster/mnist_image.h"
+#include "data/digits.h"
 #include "tests/data/sandbox.h"
 #include "tests/support/suite.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "data/digits/digits.h"
+#include "data/digits.h"
 
 #include <stdio.h>
 

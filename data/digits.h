@@ -7,8 +7,8 @@
  * An image depends on (seed, split, index) alone, and its arithmetic on IEEE + - * / and square
  * root alone: the same bytes for any slicing, thread count and CPU type.
  */
-#ifndef MNIST_DDP_DATA_DIGITS_DIGITS_H
-#define MNIST_DDP_DATA_DIGITS_DIGITS_H
+#ifndef MNIST_DDP_DATA_DIGITS_H
+#define MNIST_DDP_DATA_DIGITS_H
 
 #include "base/status.h"
 #include "data/idx.h"
