@@ -80,7 +80,7 @@ typedef struct idx_file {
  * and time. Processes that want the same copy wait for the one that makes it. If the cache cannot
  * be written, or is locked for over a minute, the copy is made in this process's memory.
  *
- * STATUS_INVALID for content (idx.h, gunzip.h) and for folders and the like; STATUS_IO. */
+ * STATUS_INVALID for content and for folders and the like; STATUS_IO. */
 status idx_file_open(const char *path, idx_kind kind, idx_file *out);
 
 /* Maps what an open plain file holds; `name` is for messages. The caller keeps `fd`. */

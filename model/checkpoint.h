@@ -3,7 +3,7 @@
  *   <run_dir>/checkpoints/00000938/model.safetensors      PyTorch's state_dict
  *                                  optimizer.safetensors  "<state>.<parameter>"
  *                                  state.json             with the hashes of both and its own
- *                         best                            a link (best_checkpoint.h)
+ *                         best                            a link (best_checkpoint_link)
  *   <run_dir>/model.safetensors                           a copy of the newest checkpoint's
  *
  * A checkpoint is written to "00000938.tmp", synced and renamed once: that is the commit. The copy
@@ -20,6 +20,7 @@
 #include "model/schedule.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { CHECKPOINT_HASH_BYTES = 65, CHECKPOINT_LAUNCH_BYTES = 160, CHECKPOINT_KEEP = 2 };
@@ -62,7 +63,7 @@ typedef struct checkpoint_state {
     /* Not in the file: */
     int64_t saved_step; /* of the last save, or of the resume; 0: none */
     int64_t keep;       /* checkpoints that stay, with the one that is saved; 0: CHECKPOINT_KEEP */
-    int64_t best_step;  /* of the best one, which stays too; 0: none (model/best_checkpoint.h) */
+    int64_t best_step;  /* of the best one, which stays too; 0: none (model/checkpoint.h) */
 } checkpoint_state;
 
 /* Saves, then deletes older checkpoints until state->keep are left, and replaces
@@ -106,5 +107,46 @@ status checkpoint_load_model(const char *path, network *net);
 
 /* Which model such a file or folder holds, by the names of its tensors. */
 status checkpoint_model_kind(const char *path, model_kind *out);
+
+/* state.json of a checkpoint. Its last line is the hash of all bytes before it, so that every
+ * flipped bit is detected; "model_hash" and "optimizer_hash" are safetensors_hash of the other two
+ * files. Format 1 has no hashes. */
+
+/* STATUS_INVALID names the file and the key that is missing or out of range, or says that the file
+ * is damaged. */
+status checkpoint_state_read(const char *path, checkpoint_state *out);
+
+/* The folder <run_dir>/checkpoints: listing, adding and deleting checkpoints. */
+
+/* Of a run folder: one folder a checkpoint is in it. */
+#define CHECKPOINT_FOLDER "checkpoints"
+
+/* The files of a checkpoint. */
+#define CHECKPOINT_MODEL "model.safetensors"
+#define CHECKPOINT_OPTIMIZER "optimizer.safetensors"
+#define CHECKPOINT_STATE "state.json"
+
+/* The link to the best checkpoint, and its name while it is made. */
+#define CHECKPOINT_BEST "best"
+#define CHECKPOINT_BEST_DRAFT "best.tmp"
+
+/* "<folder>/00000938" into `out` (FILE_PATH_BYTES). */
+status checkpoint_folder_path(const char *folder, int64_t step, char *out);
+
+/* The best of a run's checkpoints, by the tests that they were saved after. It is one as the others
+ * are: <run_dir>/checkpoints/best is a symbolic link to its folder. The link may be missing or old
+ * if a run was killed; the checkpoints themselves say which is the best. */
+
+/* Whether `a` is better: more of the images right; of equals the smaller loss. False if `a` was not
+ * taken or has a loss that is not finite; any is better than one that was not taken. */
+bool best_checkpoint_is_better(const checkpoint_test *a, const checkpoint_test *b);
+
+/* The best of the whole checkpoints up to `step`, of equals the earliest. *found is false, and *out
+ * left alone, if none was saved after a test. STATUS_IO if the folder cannot be read. */
+status best_checkpoint_find(const char *run_dir, int64_t step, bool *found, checkpoint_state *out);
+
+/* Makes checkpoints/best the checkpoint of this step, in one rename. STATUS_IO: a file system
+ * without links, or somebody's folder has that name. */
+status best_checkpoint_link(const char *run_dir, int64_t step);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/host.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "model/checkpoint_folder.h"
+#include "model/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>

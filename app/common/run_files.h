@@ -1,5 +1,5 @@
 /* The names of what a run or a benchmark leaves in its folder (docs/run-folder.md). Those of the
- * checkpoints are in model/checkpoint_folder.h. */
+ * checkpoints are in model/checkpoint.h. */
 #ifndef MNIST_DDP_APP_COMMON_RUN_FILES_H
 #define MNIST_DDP_APP_COMMON_RUN_FILES_H
 

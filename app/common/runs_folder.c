@@ -1,7 +1,7 @@
 #include "app/common/runs_folder.h"
 
 #include "base/log.h"
-#include "model/checkpoint_folder.h"
+#include "model/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "app/demo/demo_table.h"
 #include "app/demo/training_run.h"
 #include "base/json_text.h"
-#include "model/checkpoint_folder.h"
+#include "model/checkpoint.h"
 #include "model/safetensors.h"
 
 #include <math.h>

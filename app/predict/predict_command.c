@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "data/idx.h"
 #include "data/raster.h"
-#include "model/checkpoint_folder.h"
-#include "model/prediction.h"
+#include "model/checkpoint.h"
+#include "model/classifier.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "app/common/json_value.h"
 #include "app/common/run_files.h"
 #include "base/json_text.h"
-#include "model/checkpoint_folder.h"
+#include "model/checkpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>

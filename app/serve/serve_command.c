@@ -14,7 +14,7 @@
 #include "data/raster.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
-#include "model/prediction.h"
+#include "model/classifier.h"
 
 #include <ctype.h>
 #include <errno.h>

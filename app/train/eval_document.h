@@ -4,7 +4,7 @@
 #define MNIST_DDP_APP_TRAIN_EVAL_DOCUMENT_H
 
 #include "data/dataset.h"
-#include "model/prediction.h"
+#include "model/classifier.h"
 
 #include <jansson.h>
 #include <stdint.h>

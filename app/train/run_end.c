@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "kernels/ops.h"
-#include "model/checkpoint_folder.h"
+#include "model/checkpoint.h"
 
 #include <math.h>
 #include <stdio.h>

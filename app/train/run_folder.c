@@ -6,9 +6,7 @@
 #include "app/train/run_identity.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "model/best_checkpoint.h"
 #include "model/checkpoint.h"
-#include "model/checkpoint_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "model/checkpoint_folder.h"
+#include "model/checkpoint.h"
 #include "model/schedule.h"
 
 #include <stdio.h>

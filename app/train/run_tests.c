@@ -1,7 +1,7 @@
 #include "app/train/run_tests.h"
 
 #include "base/memory.h"
-#include "model/best_checkpoint.h"
+#include "model/checkpoint.h"
 
 #include <math.h>
 #include <stdlib.h>

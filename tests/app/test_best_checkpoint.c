@@ -1,5 +1,5 @@
 /* The best checkpoint: what was tested best is kept, named and told, whatever comes after it. */
-#include "model/best_checkpoint.h"
+#include "model/checkpoint.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 

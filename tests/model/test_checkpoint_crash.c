@@ -1,9 +1,7 @@
 /* Whatever happens to a checkpoint's writer, the one before or the new one is there, whole. */
 #include "base/clock.h"
 #include "base/random.h"
-#include "model/best_checkpoint.h"
 #include "model/checkpoint.h"
-#include "model/checkpoint_state.h"
 #include "tests/model/scratch.h"
 #include "tests/model/trainee.h"
 #include "tests/support/suite.h"

@@ -1,7 +1,7 @@
 /* state.json: damaged, edited, impossible, of another version, or of another checkpoint's files. */
 #include "base/digest.h"
 #include "base/file.h"
-#include "model/checkpoint_state.h"
+#include "model/checkpoint.h"
 #include "tests/model/scratch.h"
 #include "tests/model/trainee.h"
 #include "tests/support/facts.h"

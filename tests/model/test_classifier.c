@@ -1,7 +1,6 @@
 /* A classifier computes a network's logits, however many images go at once; a prediction is their
  * softmax. */
 #include "model/classifier.h"
-#include "model/prediction.h"
 
 #include "kernels/device_kind.h"
 #include "kernels/pixel.h"
