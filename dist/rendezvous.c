@@ -8,7 +8,7 @@
 #include "dist/membership/membership.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
-#include "dist/store/store_watch.h"
+#include "dist/store/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
-#include "dist/store/store_watch.h"
+#include "dist/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket_address.h"
-#include "dist/store/store_watch.h"
+#include "dist/store/store.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The rendezvous service on our store (dist/store/store_watch.h): a state and a record per node, as
+/* The rendezvous service on our store (dist/store/store.h): a state and a record per node, as
  * watched keys. There is one store, and the job ends with its host: who wants a rendezvous that
  * survives its host has etcd, which replicates.
  */
@@ -6,7 +6,7 @@
 #include "dist/elastic/round_state.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket_address.h"
-#include "dist/store/store_watch.h"
+#include "dist/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

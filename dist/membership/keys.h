@@ -60,7 +60,7 @@
  *   outcome/<a>      what comes of that: the end, or attempt a + 1     node 0
  *   bye              counts who has read the last outcome              each but node 0
  *
- * Of an elastic job, under mnist_ddp/rdzv/<run id>/, as watched keys (dist/store/store_watched.h,
+ * Of an elastic job, under mnist_ddp/rdzv/<run id>/, as watched keys (dist/store/store_table.h,
  * dist/elastic/rendezvous_c10d.c); a "/" in the run id is "%2F" there:
  *
  *   state           which round is the latest, and who is in it        a node, by compare and set

@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/lease.h"
-#include "dist/store/store_watch.h"
+#include "dist/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

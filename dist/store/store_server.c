@@ -1,22 +1,597 @@
+#include "dist/store/store.h"
+
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "base/thread.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
-#include "dist/store/store.h"
-#include "dist/store/store_commands.h"
-#include "dist/store/store_connections.h"
+#include "dist/store/store_session.h"
+#include "dist/store/store_table.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+/* The connections of the store's server: who waits for what, what they hold, and which one is
+ * closed if descriptors or buffers are short. One thread's. */
+
+/* One that waits, in the caller's memory. All zero: it waits for nothing. */
+typedef struct store_waiter {
+    struct store_waiter *next, **link; /* of its bucket; link is NULL if it is in none */
+    uint64_t hash;
+} store_waiter;
+
+/* All zero is empty. */
+typedef struct store_waiters {
+    store_waiter **buckets; /* a power of two of them, at least as many as waiters */
+    size_t n_buckets, count;
+} store_waiters;
+
+typedef struct store_connection {
+    store_waiter waiter; /* first: a waiter is its connection */
+    struct store_connection *next, *next_to_run;
+    int fd;           /* -1 once closed */
+    uint32_t watched; /* what epoll looks for */
+    uint32_t events;  /* what it reported this turn */
+    bool to_run;      /* what it waits for has come */
+    bool is_pending;  /* as its session was at the end of its last turn */
+    bool wrote;       /* it has set a key: it takes part in the job */
+    bool kept;        /* it has set a key that outlives its process */
+    int64_t greeting_deadline_ns;
+    int64_t moved_ns; /* when bytes last came or went */
+    size_t held_bytes;
+    store_session session;
+} store_connection;
+
+typedef struct store_connections {
+    store_connection *first, **end; /* in the order of their arrival */
+    store_connection *first_to_run, **end_to_run;
+    size_t count, closed;      /* count: with those that are closed and not yet swept */
+    size_t ungreeted, pending; /* of those that are open */
+    size_t held_bytes;         /* in all buffers */
+    store_waiters waiters;
+    int64_t due_ns;         /* none that watches is to be answered before */
+    store_watched *watched; /* is told who is closed; NULL: nobody is to be told */
+    int queue;              /* the server's epoll, which knows each of them */
+    int port;               /* for messages */
+    bool told_unknown;      /* that a request is unknown here, once */
+} store_connections;
+
+/* It stays in the list until the next sweep. Accepts one that is closed. A request that no store of
+ * ours has is told as a warning, once: its client may wait long for what it was to bring. */
+static void store_connections_drop(store_connections *all, store_connection *c, const char *why);
+
+/* Frees what is closed, after closing those whose greeting is overdue. */
+static void store_connections_sweep(store_connections *all);
+
+enum { GREETING_MS = 5000 }; /* a connection that has not greeted by then is closed */
+
+enum { FIRST_BUCKETS = 64 }; /* of those who wait, by the hash of their key */
+
+static void put(store_waiter **bucket, store_waiter *waiter)
+{
+    waiter->next = *bucket;
+    waiter->link = bucket;
+    if (*bucket != NULL)
+        (*bucket)->link = &waiter->next;
+    *bucket = waiter;
+}
+
+static status grow(store_waiters *waiters)
+{
+    size_t n = waiters->n_buckets > 0 ? waiters->n_buckets * 2 : FIRST_BUCKETS;
+    store_waiter **buckets = calloc(n, sizeof *buckets);
+    if (buckets == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu that wait", n);
+    for (size_t b = 0; b < waiters->n_buckets; b++) {
+        for (store_waiter *w = waiters->buckets[b], *next; w != NULL; w = next) {
+            next = w->next;
+            put(&buckets[w->hash & (n - 1)], w);
+        }
+    }
+    free(waiters->buckets);
+    waiters->buckets = buckets;
+    waiters->n_buckets = n;
+    return STATUS_OK;
+}
+
+/* Accepts one that waits for nothing. */
+static void store_waiters_remove(store_waiters *waiters, store_waiter *waiter)
+{
+    if (waiter->link == NULL)
+        return;
+    *waiter->link = waiter->next;
+    if (waiter->next != NULL)
+        waiter->next->link = waiter->link;
+    *waiter = (store_waiter){0};
+    waiters->count--;
+}
+
+/* From now on it waits for a key of this hash, and for nothing else. STATUS_NO_MEMORY. */
+static status store_waiters_add(store_waiters *waiters, store_waiter *waiter, uint64_t hash)
+{
+    store_waiters_remove(waiters, waiter);
+    if (waiters->count >= waiters->n_buckets)
+        TRY(grow(waiters));
+    waiter->hash = hash;
+    put(&waiters->buckets[hash & (waiters->n_buckets - 1)], waiter);
+    waiters->count++;
+    return STATUS_OK;
+}
+
+/* The first of a list of waiters, linked by `next`, that holds all who wait for a key of this hash.
+ * The caller compares hash and key, and takes `next` before it removes the one that it has.
+ */
+static store_waiter *store_waiters_first(const store_waiters *waiters, uint64_t hash)
+{
+    return waiters->n_buckets > 0 ? waiters->buckets[hash & (waiters->n_buckets - 1)] : NULL;
+}
+
+/* Nobody may be waiting. */
+static void store_waiters_close(store_waiters *waiters)
+{
+    ASSERT(waiters->count == 0);
+    free(waiters->buckets);
+    *waiters = (store_waiters){0};
+}
+
+static void store_connections_init(store_connections *all, int queue, int port)
+{
+    *all = (store_connections){.queue = queue, .port = port, .due_ns = INT64_MAX};
+    all->end = &all->first;
+    all->end_to_run = &all->first_to_run;
+}
+
+static void store_connections_close(store_connections *all)
+{
+    for (store_connection *c = all->first; c != NULL; c = c->next)
+        store_connections_drop(all, c, "the store ends");
+    store_connections_sweep(all);
+    store_waiters_close(&all->waiters);
+}
+
+/* Takes `fd` at once, also on failure, and watches it for requests: STATUS_NO_MEMORY. */
+static status store_connections_add(store_connections *all, int fd, store_connection **out)
+{
+    store_connection *c = calloc(1, sizeof *c);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    if (c == NULL || epoll_ctl(all->queue, EPOLL_CTL_ADD, fd, &event) != 0) {
+        free(c);
+        close(fd);
+        return FAIL(STATUS_NO_MEMORY, "a connection");
+    }
+    c->fd = fd;
+    c->watched = event.events;
+    c->moved_ns = clock_now_ns();
+    c->greeting_deadline_ns = clock_deadline_ns(GREETING_MS);
+    *all->end = c;
+    all->end = &c->next;
+    all->count++;
+    all->ungreeted++;
+    *out = c;
+    return STATUS_OK;
+}
+
+static void note_held(store_connections *all, store_connection *c)
+{
+    size_t held = c->session.in.capacity + c->session.out.capacity;
+    all->held_bytes += held - c->held_bytes;
+    c->held_bytes = held;
+}
+
+/* A newer torch has such requests, say. */
+static void tell_unknown(store_connections *all, const store_connection *c)
+{
+    char peer[SOCKET_ADDRESS_BYTES];
+    const byte_buffer *in = &c->session.in;
+    if (all->told_unknown || !c->session.greeted || in->size == 0 || store_wire_knows(in->data[0]))
+        return;
+    all->told_unknown = true;
+    socket_address_peer(c->fd, peer);
+    LOG_W("store on port %d: %s sent request number %d, which this program does not know (of a "
+          "newer torch?): its connection is closed",
+          all->port, peer, in->data[0]);
+}
+
+static void store_connections_drop(store_connections *all, store_connection *c, const char *why)
+{
+    if (c->fd < 0)
+        return;
+    LOG_D("store on port %d: closed connection %d: %s", all->port, c->fd, why);
+    tell_unknown(all, c);
+    /* A process that was forked meanwhile may still have it, and epoll would go on with it. */
+    (void)epoll_ctl(all->queue, EPOLL_CTL_DEL, c->fd, NULL);
+    close(c->fd);
+    c->fd = -1;
+    all->closed++;
+    if (!c->session.greeted)
+        all->ungreeted--;
+    if (c->is_pending)
+        all->pending--;
+    c->is_pending = false;
+    store_waiters_remove(&all->waiters, &c->waiter);
+    if (c->session.watches && all->watched != NULL)
+        store_watched_release(all->watched, &c->session);
+    store_session_close(&c->session);
+    note_held(all, c);
+}
+
+/* A connection that was to run and was closed meanwhile does not. */
+static void sweep_woken(store_connections *all)
+{
+    store_connection **link = &all->first_to_run;
+    while (*link != NULL) {
+        if ((*link)->fd < 0)
+            *link = (*link)->next_to_run;
+        else
+            link = &(*link)->next_to_run;
+    }
+    all->end_to_run = link;
+}
+
+static void store_connections_sweep(store_connections *all)
+{
+    int64_t now = clock_now_ns();
+    for (store_connection *c = all->first; c != NULL && all->ungreeted > 0; c = c->next)
+        if (c->fd >= 0 && !c->session.greeted && now >= c->greeting_deadline_ns)
+            store_connections_drop(all, c, "no greeting came");
+    if (all->closed == 0)
+        return;
+    sweep_woken(all);
+    store_connection **link = &all->first;
+    while (*link != NULL) {
+        store_connection *c = *link;
+        if (c->fd >= 0) {
+            link = &c->next;
+            continue;
+        }
+        *link = c->next;
+        all->count--;
+        free(c);
+    }
+    all->closed = 0;
+    all->end = link;
+}
+
+static store_connection *store_connections_oldest_ungreeted(const store_connections *all)
+{
+    for (store_connection *c = all->first; c != NULL && all->ungreeted > 0; c = c->next)
+        if (c->fd >= 0 && !c->session.greeted)
+            return c;
+    return NULL;
+}
+
+static uint32_t events_of(const store_session *session)
+{
+    uint32_t events = session->out.size > 0 ? EPOLLOUT : 0;
+    if (store_session_read_limit(session) > 0)
+        events |= EPOLLIN;
+    else if (!session->pending)
+        events |= EPOLLRDHUP;
+    return events;
+}
+
+/* To be called at the end of a connection's turn: epoll looks for what its session can do next. */
+static void store_connections_watch(store_connections *all, store_connection *c)
+{
+    if (c->fd < 0)
+        return;
+    struct epoll_event event = {.events = events_of(&c->session), .data.ptr = c};
+    if (c->is_pending != c->session.pending)
+        all->pending = c->session.pending ? all->pending + 1 : all->pending - 1;
+    c->is_pending = c->session.pending;
+    if (event.events == c->watched)
+        return;
+    c->watched = event.events;
+    int failed = epoll_ctl(all->queue, EPOLL_CTL_MOD, c->fd, &event);
+    ASSERT(failed == 0);
+}
+
+/* To be called when a session has run: notes what it holds and waits for. STATUS_NO_MEMORY. */
+static status store_connections_settle(store_connections *all, store_connection *c,
+                                       const store_table *table)
+{
+    store_bytes key;
+    note_held(all, c);
+    store_waiters_remove(&all->waiters, &c->waiter);
+    if (!store_session_awaits(&c->session, &key))
+        return STATUS_OK;
+    if (c->session.due_ns != 0 && c->session.due_ns < all->due_ns)
+        all->due_ns = c->session.due_ns;
+    return store_waiters_add(&all->waiters, &c->waiter, store_table_hash(table, key));
+}
+
+static void let_run(store_connections *all, store_connection *c)
+{
+    if (c->to_run)
+        return;
+    c->to_run = true;
+    c->next_to_run = NULL;
+    *all->end_to_run = c;
+    all->end_to_run = &c->next_to_run;
+}
+
+static void let_waiter_run(store_connections *all, store_connection *c)
+{
+    store_waiters_remove(&all->waiters, &c->waiter);
+    let_run(all, c);
+}
+
+/* All that wait for the key are to run, or of those that wait for nothing else only one. */
+static void store_connections_wake(store_connections *all, const store_table *table,
+                                   store_bytes key, store_wake who)
+{
+    store_connection *only = NULL;
+    if (all->waiters.count == 0)
+        return;
+    uint64_t hash = store_table_hash(table, key);
+    store_waiter *next;
+    for (store_waiter *w = store_waiters_first(&all->waiters, hash); w != NULL; w = next) {
+        next = w->next;
+        store_connection *c = (store_connection *)(void *)w;
+        store_bytes awaited;
+        if (w->hash != hash || !store_session_awaits(&c->session, &awaited) ||
+            awaited.size != key.size || memcmp(awaited.data, key.data, key.size) != 0)
+            continue;
+        if (who == STORE_WAKE_ONE && c->session.awaited == 1)
+            only = c; /* the last of the list has waited longest */
+        else
+            let_waiter_run(all, c);
+    }
+    if (only != NULL)
+        let_waiter_run(all, only);
+}
+
+/* All that watch a prefix of the key are to run. */
+static void store_connections_wake_watchers(store_connections *all, const store_table *table,
+                                            store_bytes key)
+{
+    for (size_t i = 1; i < key.size; i++)
+        if (key.data[i - 1] == '/')
+            store_connections_wake(all, table, (store_bytes){.data = key.data, .size = i},
+                                   STORE_WAKE_ALL);
+    store_connections_wake(all, table, key, STORE_WAKE_ALL);
+}
+
+/* All that have watched for long enough are to run. Looks at all, but only if one is due. */
+static void store_connections_wake_due(store_connections *all)
+{
+    int64_t now = clock_now_ns();
+    if (now < all->due_ns)
+        return;
+    all->due_ns = INT64_MAX;
+    for (store_connection *c = all->first; c != NULL; c = c->next) {
+        if (c->fd < 0 || c->session.due_ns == 0)
+            continue;
+        if (now >= c->session.due_ns)
+            let_run(all, c);
+        else if (c->session.due_ns < all->due_ns)
+            all->due_ns = c->session.due_ns;
+    }
+}
+
+/* The next one that is to run, in the order in which they were woken; NULL: none. */
+static store_connection *store_connections_next_to_run(store_connections *all)
+{
+    store_connection *c = all->first_to_run;
+    if (c == NULL)
+        return NULL;
+    all->first_to_run = c->next_to_run;
+    if (all->first_to_run == NULL)
+        all->end_to_run = &all->first_to_run;
+    c->to_run = false;
+    return c;
+}
+
+/* Closes one connection so that another has its descriptor: the oldest that has not greeted, else
+ * of those that have never set a key the one that is idle longest. false: there is none of them. */
+static bool store_connections_shed_one(store_connections *all)
+{
+    store_connection *found = store_connections_oldest_ungreeted(all);
+    const char *why = "too many connections, and it has not greeted";
+    if (found == NULL) {
+        for (store_connection *c = all->first; c != NULL; c = c->next)
+            if (c->fd >= 0 && !c->wrote && (found == NULL || c->moved_ns < found->moved_ns))
+                found = c;
+        why = "too many connections, and it has never set a key";
+    }
+    if (found != NULL)
+        store_connections_drop(all, found, why);
+    return found != NULL;
+}
+
+/* Closes connections until all buffers together hold `limit_bytes` at most: of those that hold more
+ * than their share the one that is idle longest, and one that takes part in the job last. */
+static void store_connections_shed_bytes(store_connections *all, size_t limit_bytes)
+{
+    while (all->held_bytes > limit_bytes) {
+        store_connection *found = NULL;
+        for (store_connection *c = all->first; c != NULL; c = c->next) {
+            /* Whoever holds most holds more than a share: there is always one. */
+            if (c->fd < 0 || c->held_bytes <= limit_bytes / all->count)
+                continue;
+            if (found == NULL || c->wrote < found->wrote ||
+                (c->wrote == found->wrote && c->moved_ns < found->moved_ns))
+                found = c;
+        }
+        ASSERT(found != NULL);
+        store_connections_drop(all, found, "it holds most of the memory for all connections");
+    }
+}
+
+/* Commands of other threads to the store's thread: each waits until its command is carried out. */
+
+/* The keys that outlive the processes that have set them: those of one prefix, each with who has
+ * set it last. One thread's. */
+typedef struct store_kept {
+    char *prefix;         /* with the first "/"; NULL: none is kept */
+    store_table *authors; /* by key: an address as text */
+} store_kept;
+
+typedef enum store_task { STORE_KEEP, STORE_FORGET, STORE_AUTHOR, STORE_STOP } store_task;
+
+/* In the memory of the thread that waits for it. */
+typedef struct store_command {
+    struct store_command *next;
+    store_task task;
+    const char *text; /* the prefix to keep; the key whose author is asked for */
+    char *author;     /* SOCKET_ADDRESS_BYTES, set */
+    status result;
+    bool done;
+} store_command;
+
+typedef struct store_commands {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    store_command *first; /* in the order of their arrival */
+    int callers;          /* threads inside store_commands_run() */
+    bool stopped;         /* STORE_STOP was carried out, and nothing is any more */
+    atomic_bool waiting;
+    int wake_fd; /* readable while commands wait */
+} store_commands;
+
+/* Has a command come? Then the store's thread ends its turn early. Costs nothing. */
+static inline bool store_commands_pending(store_commands *commands)
+{
+    return atomic_load_explicit(&commands->waiting, memory_order_relaxed);
+}
+
+/* By the store's thread: carries out all that have come. false: it is to end. */
+typedef void (*store_command_fn)(void *ctx, store_command *command);
+
+enum { AUTHOR_BYTES = 16 << 20 };
+
+static status store_kept_init(store_kept *kept)
+{
+    *kept = (store_kept){0};
+    return store_table_create(AUTHOR_BYTES, &kept->authors);
+}
+
+static void store_kept_close(store_kept *kept)
+{
+    store_table_destroy(kept->authors);
+    free(kept->prefix);
+    *kept = (store_kept){0};
+}
+
+/* `prefix` is without the first "/"; "": no key is kept from now on. */
+static status store_kept_choose(store_kept *kept, const char *prefix)
+{
+    char *copy = NULL;
+    if (prefix[0] != '\0' && asprintf(&copy, "/%s", prefix) < 0)
+        return FAIL(STATUS_NO_MEMORY, "a store's prefix");
+    free(kept->prefix);
+    kept->prefix = copy;
+    return STATUS_OK;
+}
+
+static bool store_kept_has(const store_kept *kept, store_bytes key)
+{
+    size_t length = kept->prefix == NULL ? 0 : strlen(kept->prefix);
+    return length > 0 && key.size >= length && memcmp(key.data, kept->prefix, length) == 0;
+}
+
+/* A key that is kept was set by the other end of a socket. STATUS_NO_MEMORY. */
+static status store_kept_note(store_kept *kept, store_bytes key, int fd)
+{
+    char address[SOCKET_ADDRESS_BYTES];
+    socket_address_peer(fd, address);
+    store_bytes text = {.data = (const uint8_t *)address, .size = strlen(address) + 1};
+    return store_table_set(kept->authors, key, text);
+}
+
+/* Who has set it last, "" if that is not known. The key is without the first "/"; `out` has
+ * SOCKET_ADDRESS_BYTES. */
+static void store_kept_author(const store_kept *kept, const char *key, char *out)
+{
+    char whole[STORE_KEY_BYTES];
+    store_bytes address = {0};
+    int length = snprintf(whole, sizeof whole, "/%s", key);
+    store_bytes name = {.data = (const uint8_t *)whole, .size = (size_t)length};
+    bool there = (size_t)length < sizeof whole && store_table_find(kept->authors, name, &address);
+    snprintf(out, SOCKET_ADDRESS_BYTES, "%s", there ? (const char *)address.data : "");
+}
+
+static status store_commands_init(store_commands *commands)
+{
+    *commands = (store_commands){.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    if (commands->wake_fd < 0)
+        return FAIL(STATUS_IO, "eventfd: %s", file_limit_reason(errno));
+    pthread_mutex_init(&commands->lock, NULL);
+    pthread_cond_init(&commands->changed, NULL);
+    return STATUS_OK;
+}
+
+static void store_commands_close(store_commands *commands)
+{
+    if (commands->wake_fd < 0)
+        return;
+    pthread_mutex_lock(&commands->lock);
+    while (commands->callers > 0)
+        pthread_cond_wait(&commands->changed, &commands->lock);
+    pthread_mutex_unlock(&commands->lock);
+    pthread_mutex_destroy(&commands->lock);
+    pthread_cond_destroy(&commands->changed);
+    close(commands->wake_fd);
+    commands->wake_fd = -1;
+}
+
+/* Returns once the command is carried out, or another one has stopped the thread before. */
+static void store_commands_run(store_commands *commands, store_command *command)
+{
+    uint64_t one = 1;
+    pthread_mutex_lock(&commands->lock);
+    commands->callers++;
+    if (!commands->stopped) {
+        store_command **end = &commands->first;
+        while (*end != NULL)
+            end = &(*end)->next;
+        *end = command;
+        atomic_store(&commands->waiting, true);
+        ssize_t n = write(commands->wake_fd, &one, sizeof one);
+        ASSERT(n == (ssize_t)sizeof one);
+    }
+    while (!command->done && !commands->stopped)
+        pthread_cond_wait(&commands->changed, &commands->lock);
+    commands->callers--;
+    pthread_cond_broadcast(&commands->changed);
+    pthread_mutex_unlock(&commands->lock);
+}
+
+static bool store_commands_take(store_commands *commands, store_command_fn carry_out, void *ctx)
+{
+    uint64_t count;
+    pthread_mutex_lock(&commands->lock);
+    ssize_t n = read(commands->wake_fd, &count, sizeof count);
+    ASSERT(n == (ssize_t)sizeof count || errno == EAGAIN);
+    atomic_store(&commands->waiting, false);
+    while (commands->first != NULL) {
+        store_command *command = commands->first;
+        commands->first = command->next;
+        if (command->task == STORE_STOP)
+            commands->stopped = true;
+        if (!commands->stopped)
+            carry_out(ctx, command);
+        command->done = true;
+    }
+    bool stopped = commands->stopped;
+    pthread_cond_broadcast(&commands->changed);
+    pthread_mutex_unlock(&commands->lock);
+    return !stopped;
+}
 
 enum {
     MAX_UNGREETED = 64, /* beyond, the oldest is closed */
@@ -189,7 +764,7 @@ static void run_woken(store_server *server)
 static void add_connection(store_server *server, int fd)
 {
     store_connections *all = &server->all;
-    store_connection *c;
+    store_connection *c = NULL;
     if (store_connections_add(all, fd, &c) != STATUS_OK)
         return;
     c->events = POLLIN;

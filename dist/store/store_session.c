@@ -1,7 +1,7 @@
 #include "dist/store/store_session.h"
 
 #include "base/clock.h"
-#include "dist/store/store_queue.h"
+#include "dist/store/store_table.h"
 
 #include <errno.h>
 #include <inttypes.h>

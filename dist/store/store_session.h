@@ -5,7 +5,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "dist/store/store_table.h"
-#include "dist/store/store_watched.h"
 #include "dist/store/store_wire.h"
 
 #include <stdbool.h>
@@ -37,7 +36,7 @@ typedef void (*store_key_fn)(void *ctx, store_bytes key, store_wake who);
 /* What sessions work with. */
 typedef struct store_service {
     store_table *table;
-    store_table *queues; /* store_queue.h */
+    store_table *queues; /* store_queue_push and so on */
     store_key_fn on_set;
     void *ctx;              /* of on_set */
     store_watched *watched; /* NULL: requests about them are refused */

@@ -27,7 +27,7 @@
  * are kept as decimal text, and so is how many have come to a barrier. To CHECK and WAIT a queue
  * that holds a value is a key. To GETNUMKEYS, LIST_KEYS and DELETE_KEY it is none.
  *
- * Requests of ours, for keys that are apart from torch's (store_watched.h). Any other server closes
+ * Requests of ours, for keys that are apart from torch's (store_table.h). Any other server closes
  * the connection at their first byte:
  *
  *  200 PUT     key, value, i64 revision, i64 ttl_ms, u32 flags    i64: the revision; 0: not set

@@ -1,7 +1,7 @@
 /* The store's watched keys: revisions, leases by time and by connection, and who is woken. */
 #include "base/clock.h"
 #include "dist/net/socket.h"
-#include "dist/store/store_watch.h"
+#include "dist/store/store.h"
 #include "dist/store/store_wire.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
