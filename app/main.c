@@ -32,7 +32,6 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "dist/process_group/backend_choice.h"
-#include "dist/process_group/nccl_settings.h"
 #include "kernels/device_kind.h"
 
 #include <signal.h>

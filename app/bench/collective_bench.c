@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/half.h"
 #include "base/memory.h"
-#include "dist/collective/reduce.h"
+#include "dist/collective/collective.h"
 #include "kernels/ops.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 #include "app/common/nccl_record.h"
 
 #include "app/common/json_value.h"
-#include "dist/process_group/nccl_settings.h"
+#include "dist/process_group/backend_choice.h"
 
 #include <stdlib.h>
 

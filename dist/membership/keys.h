@@ -11,8 +11,8 @@
  *   pg/<g>/peers/      the same: their processes (health/peers.c)
  *   pg/<g>/nccl/       the same: their communicator (nccl_comm.c)
  *   pg/<g>/mpi/        the same: their numbers in MPI_COMM_WORLD (backend_mpi.c)
- *   pg/<g>/barrier/<n>/  the same, in monitored barrier n (monitored_barrier.c)
- *   pg/<g>/call/<n>/   the same, before collective n under --debug=detail (call_check.c)
+ *   pg/<g>/barrier/<n>/  the same, in monitored barrier n (store_meeting.c)
+ *   pg/<g>/call/<n>/   the same, before collective n under --debug=detail (store_meeting.c)
  *   <run id>/          the agents of a job's nodes (app/launch/agent_rendezvous.h)
  *
  *   key            value                               set by

@@ -1,4 +1,4 @@
-/* What the files of a process group share, and the small parts of it. */
+/* What the files of a process group share. */
 #ifndef MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_STATE_H
 #define MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_STATE_H
 
@@ -10,12 +10,54 @@
 #include "dist/health/peers.h"
 #include "dist/health/rank_status.h"
 #include "dist/process_group/process_group.h"
-#include "dist/process_group/staging.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Collectives on device memory for backends that take host memory only. What they read is copied to
+ * pinned host memory, they work there, and what they set is copied back.
+ *
+ * The calls marked "group's lock" are made by one thread at a time, the others by the thread that
+ * waits for the work.
+ */
+
+typedef struct staging staging;
+
+/* One collective's stay in host memory. */
+typedef struct staged {
+    collective host; /* the same collective, there */
+    size_t in_bytes, out_bytes;
+    struct device_event *copied; /* reached when its data is there */
+    struct staging_chunk *chunk; /* whose memory it takes */
+    struct staged *next;         /* spare ones */
+} staged;
+
+/* Sets *out to *got_bytes of host memory, at least size_bytes, aligned to 64 bytes, which lives
+ * until after staging_destroy. Called with the group's lock. */
+typedef status (*staging_memory_fn)(void *ctx, size_t size_bytes, void **out, size_t *got_bytes);
+
+/* Borrows dev, an accelerator. */
+status staging_create(struct device *dev, staging_memory_fn memory, void *ctx, staging **out);
+
+/* Accepts NULL. What it has staged must no longer be in use, by the device's copies either. */
+void staging_destroy(staging *s);
+
+/* Enqueues the copy of `c`, whose arrays are device memory of in_bytes and out_bytes, to the host,
+ * after the device's work so far. Group's lock. */
+status staging_copy_out(staging *s, const collective *c, size_t in_bytes, size_t out_bytes,
+                        staged **out);
+
+/* Returns when copied out: item->host may now be done. Blocks on the device alone. */
+status staging_wait(staging *s, staged *item);
+
+/* Enqueues the copy of the result to `out` on the device. */
+status staging_copy_in(staging *s, const staged *item, void *out);
+
+/* Its memory is free for the next copy out, which comes after the copy in. Accepts NULL. Group's
+ * lock. */
+void staging_release(staging *s, staged *item);
 
 /* Memory that goes with its owner: a list of what was handed out. */
 
@@ -23,10 +65,6 @@
 typedef struct allocations {
     struct allocation *first;
 } allocations;
-
-/* As memory_alloc; freed by allocations_free. */
-status allocations_add(allocations *list, size_t size_bytes, void **out);
-void allocations_free(allocations *list);
 
 /* Which collectives of a group run for the first time. */
 
@@ -43,10 +81,6 @@ typedef struct first_runs {
     } seen[FIRST_RUNS_MOST];
 } first_runs;
 
-/* Notes the collective; whether none of its kind, type, size and root or peer was noted before.
- * Beyond FIRST_RUNS_MOST of them none counts as the first. */
-bool first_runs_note(first_runs *runs, const collective *c);
-
 /* The injected delay: a slow wire that carries one message at a time. A message gets the wire when
  * it is sent, or when the one before has left it, if that is later. It keeps the wire for the
  * delay, and arrives no earlier. The delay runs by the clock, whatever the caller does meanwhile.
@@ -56,12 +90,6 @@ typedef struct injected_delay {
     int64_t delay_ns; /* 0: none */
     int64_t free_ns;  /* when the latest message leaves it */
 } injected_delay;
-
-/* When a message sent now leaves the wire. */
-int64_t injected_delay_send(injected_delay *delay);
-
-/* Returns when `leaves_ns` has passed; raises *done_ns to it. STATUS_TIMEOUT at the deadline. */
-status injected_delay_wait(int64_t leaves_ns, int64_t deadline_ns, int64_t *done_ns);
 
 /* A process group and its works, for the files of this folder. */
 
@@ -130,15 +158,8 @@ status process_group_break(process_group *group, status st);
  * names who differs and in what, STATUS_TIMEOUT who has not come; then the group is broken. */
 status process_group_check_call(process_group *group, const collective *c);
 
-/* The lock is held. STATUS_OK, or why the group is broken. */
-status process_group_broken(process_group *group);
-
-/* The lock is held. The same, or STATUS_INVALID: the call blocks, and another one is still to be
- * waited for. */
+/* The lock is held. STATUS_OK, or why the group is broken; STATUS_INVALID: the call blocks, and
+ * another one is still to be waited for. */
 status process_group_may_begin(process_group *group, const collective *c);
-
-/* Whether a group can be made as asked: STATUS_INVALID with what is wrong. */
-status process_group_check_options(const process_group_options *options);
-status process_group_check_options(const process_group_options *options);
 
 #endif

@@ -1,3 +1,9 @@
+#include "dist/process_group/process_group_state.h"
+
+#include "kernels/ops.h"
+
+#include <stdlib.h>
+
 /* Host memory comes in chunks, pinned once. A chunk is handed out from its beginning to its end,
  * and is empty again after all that lies in it was released. Training releases all in every step,
  * as all buckets are waited for, and so uses the same places each time. What does not fit goes to
@@ -7,11 +13,6 @@
  * copy in that still reads the same place. So even a collective that reads nothing on this rank
  * begins with a copy out.
  */
-#include "dist/process_group/staging.h"
-
-#include "kernels/ops.h"
-
-#include <stdlib.h>
 
 enum { ALIGN = 64 };
 

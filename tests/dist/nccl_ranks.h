@@ -4,7 +4,7 @@
 #define MNIST_DDP_TESTS_DIST_NCCL_RANKS_H
 
 #include "base/module.h"
-#include "dist/process_group/nccl_settings.h"
+#include "dist/process_group/backend_choice.h"
 #include "kernels/device_kind.h"
 #include "tests/support/collectives.h"
 #include "tests/support/cuda.h"

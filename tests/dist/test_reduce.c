@@ -1,7 +1,7 @@
 /* Reductions of each type and operation, over some numbers of ranks, against plain loops in double.
  */
 #include "base/half.h"
-#include "dist/collective/reduce.h"
+#include "dist/collective/collective.h"
 #include "tests/support/suite.h"
 
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* The shm backend: exact results for every world size and kind of memory, dead and silent peers. */
 #include "base/clock.h"
-#include "dist/collective/reduce.h"
+#include "dist/collective/collective.h"
 #include "tests/support/aborts.h"
 #include "tests/support/collectives.h"
 #include "tests/support/deaths.h"

@@ -5,8 +5,7 @@
 #include "dist/backends/gloo/messages.h"
 
 extern "C" {
-#include "dist/collective/exchange.h"
-#include "dist/collective/reduce.h"
+#include "dist/collective/collective.h"
 }
 
 #include <algorithm>

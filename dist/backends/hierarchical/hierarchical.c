@@ -22,7 +22,7 @@
 #include "dist/backends/hierarchical/hierarchical.h"
 
 #include "base/clock.h"
-#include "dist/collective/reduce.h"
+#include "dist/collective/collective.h"
 #include "dist/health/peers.h"
 
 #include <stdio.h>

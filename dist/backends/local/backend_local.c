@@ -2,16 +2,14 @@
  *
  * All happens in wait(), between local_hub_begin and local_hub_end: every thread then sees the
  * others' arrays. In all_reduce each rank reduces one part of the elements, and writes it into all
- * ranks' arrays. In all others who takes reads from those that give (dist/collective/exchange.h):
+ * ranks' arrays. In all others who takes reads from those that give (dist/collective/collective.h):
  * in reduce the root does all the work, as a parameter server does. Reductions go in rank order.
  */
 #include "base/clock.h"
 #include "dist/backends/local/local_hub.h"
 #include "dist/backends/local/local_messages.h"
 #include "dist/collective/collective.h"
-#include "dist/collective/exchange.h"
 #include "dist/collective/process_group_ops.h"
-#include "dist/collective/reduce.h"
 
 #include <pthread.h>
 #include <stdlib.h>

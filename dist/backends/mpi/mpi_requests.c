@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "dist/backends/mpi/mpi_process.h"
 #include "dist/backends/mpi/mpi_types.h"
-#include "dist/collective/reduce.h"
+#include "dist/collective/collective.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "dist/backends/mpi/mpi_types.h"
 
 #include "dist/backends/mpi/mpi_process.h"
-#include "dist/collective/reduce.h"
+#include "dist/collective/collective.h"
 
 #define DEFINE_OP(name, type, op) \
     static void name(void *in, void *inout, int *count, MPI_Datatype *of) \

@@ -3,7 +3,7 @@
 #define MNIST_DDP_DIST_BACKENDS_MPI_MPI_TYPES_H
 
 #include "base/status.h"
-#include "dist/collective/dtype.h"
+#include "dist/collective/collective.h"
 
 #include <mpi.h>
 

@@ -1,5 +1,5 @@
 /* Every collective is one exchange: givers show what they have, takers read it (its table is in
- * dist/collective/exchange.h). A giver's data lies in one of three places:
+ * dist/collective/collective.h). A giver's data lies in one of three places:
  *
  *   in its note      a few numbers, or in the note's annex up to SHM_ANNEX_BYTES: the takers have
  *                    them with the announcement. Nobody waits a second time.
@@ -31,8 +31,7 @@
 #include "dist/backends/shm/shm_exchange.h"
 
 #include "base/memory.h"
-#include "dist/collective/exchange.h"
-#include "dist/collective/reduce.h"
+#include "dist/collective/collective.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "dist/backends/shm/shm_note.h"
 
-#include "dist/collective/exchange.h"
+#include "dist/collective/collective.h"
 
 #include <inttypes.h>
 #include <string.h>
