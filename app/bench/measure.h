@@ -5,7 +5,7 @@
 #include "app/bench/cases.h"
 #include "app/bench/child.h"
 #include "base/status.h"
-#include "dist/health/moment.h"
+#include "dist/health/rank_status.h"
 
 #include <jansson.h>
 

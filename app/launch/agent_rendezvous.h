@@ -4,7 +4,7 @@
 #define MNIST_DDP_APP_LAUNCH_AGENT_RENDEZVOUS_H
 
 #include "app/launch/worker_spec.h"
-#include "dist/membership/lease.h"
+#include "dist/membership/membership.h"
 #include "dist/store/store.h"
 
 #include <stdatomic.h>

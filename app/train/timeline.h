@@ -1,5 +1,5 @@
-/* What a rank does when: it enters each moment (dist/health/moment.h) here, once, and from here it
- * goes to:
+/* What a rank does when: it enters each moment (dist/health/rank_status.h) here, once, and
+ * from here it goes to:
  *
  *   the times in result.json   by the host's clock, or by timers on an accelerator's stream
  *   the trace                  a span per moment, of the host and of the stream
@@ -15,7 +15,6 @@
 #define MNIST_DDP_APP_TRAIN_TIMELINE_H
 
 #include "app/trace/run_trace.h"
-#include "dist/health/moment.h"
 #include "dist/health/rank_status.h"
 #include "dist/process_group/process_group.h"
 #include "kernels/device.h"

@@ -1,3 +1,51 @@
+/* What is known of a collective that failed: this rank's last ones, and what the others did. */
+#ifndef MNIST_DDP_DIST_HEALTH_HANG_REPORT_H
+#define MNIST_DDP_DIST_HEALTH_HANG_REPORT_H
+
+#include "dist/collective/collective.h"
+#include "dist/health/rank_status.h"
+#include "dist/store/store.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* The last collectives of a rank, always kept: what ran before one failed. */
+
+enum { FLIGHT_RECORDER_LENGTH = 1000 };
+
+typedef enum flight_stage {
+    COLLECTIVE_LAUNCHED,
+    COLLECTIVE_WAITED, /* a thread waits for it */
+    COLLECTIVE_DONE,
+    COLLECTIVE_FAILED,
+} flight_stage;
+
+typedef struct flight_record {
+    uint64_t number; /* sends and receives count here too; 0: none */
+    collective what; /* its arrays may be gone */
+    flight_stage stage;
+    bool on_device; /* then "done" means that the host need not wait for it */
+    int64_t launched_ns, waited_ns, ended_ns; /* 0: not yet */
+} flight_record;
+
+/* All zero is an empty recorder. The caller locks it. */
+typedef struct flight_recorder {
+    flight_record records[FLIGHT_RECORDER_LENGTH]; /* number n is at n % length */
+    uint64_t last;                                 /* the latest one's number; 0: none */
+    struct trace_lane *lane;                       /* gets a span of each that ended; NULL: none */
+} flight_recorder;
+
+/* The record's number, for the calls below. */
+uint64_t flight_recorder_launch(flight_recorder *recorder, const collective *c, bool on_device,
+                                int64_t now_ns);
+void flight_recorder_wait(flight_recorder *recorder, uint64_t number, int64_t now_ns);
+void flight_recorder_end(flight_recorder *recorder, uint64_t number, bool ok, int64_t now_ns);
+
+/* One JSON object a line, the oldest first. */
+void flight_recorder_write(const flight_recorder *recorder, FILE *file);
+
 /* Which rank the others waited for, and what it did last: from what each rank notes of itself
  * (dist/health/rank_status.h), also of ranks that are stopped or dead.
  *
@@ -5,14 +53,6 @@
  * rank that fails publishes its status under the store's key "seen/<rank>", and that of the ranks
  * of its host that cannot.
  */
-#ifndef MNIST_DDP_DIST_HEALTH_HANG_REPORT_H
-#define MNIST_DDP_DIST_HEALTH_HANG_REPORT_H
-
-#include "dist/health/rank_status.h"
-#include "dist/store/store.h"
-
-#include <stdbool.h>
-#include <stddef.h>
 
 typedef struct hang_report_options {
     struct store *store; /* NULL: none, or out of reach */

@@ -17,7 +17,7 @@
  *
  *   key            value                               set by
  *   size           "<members> <member> <who>"          the first one to come
- *   lease/<m>      "<who>#<token>": who member m is    it (lease.h)
+ *   lease/<m>      "<who>#<token>": who member m is    it (membership.h)
  *   heartbeat/<m>  any change is a sign of life        who holds that lease
  *   record/<m>     what it says of itself              it
  *   came           counts those who have come          each
@@ -28,7 +28,7 @@
  *   id                 under pg/<g>/nccl/: NCCL's unique id, by rank 0
  *   job                without a prefix: the run id, by node 0's agent before all else
  *
- * Of process group g, under pg/<g>/ (health/first_cause.c, shm_region.c, gloo/engine.cc,
+ * Of process group g, under pg/<g>/ (health/first_cause.c, shm_region.c, gloo/backend_gloo.cc,
  * backend_hierarchical.c; gloo's own keys lie under gloo/; the groups that a hierarchical one is
  * made of have theirs under host/<h>/, column/<c>/ and all/):
  *
@@ -68,6 +68,11 @@
  */
 #ifndef MNIST_DDP_DIST_MEMBERSHIP_KEYS_H
 #define MNIST_DDP_DIST_MEMBERSHIP_KEYS_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -120,10 +125,20 @@ typedef struct keys_text {
 
 /* "<prefix><name>" and, unless `number` is negative, "/<number>". To be used at once:
  * store_set(s, keys_make(prefix, KEYS_RECORD, 3).text, ...). */
-keys_text keys_make(const char *prefix, const char *name, int number);
+static inline keys_text keys_make(const char *prefix, const char *name, int number)
+{
+    keys_text key;
+    int length = number < 0 ? snprintf(key.text, sizeof key.text, "%s%s", prefix, name)
+                            : snprintf(key.text, sizeof key.text, "%s%s/%d", prefix, name, number);
+    ASSERT(length >= 0 && (size_t)length < sizeof key.text);
+    return key;
+}
 
 /* "<prefix><name>/<number>/<part>" */
-keys_text keys_make_of(const char *prefix, const char *name, int number, int part);
+static inline keys_text keys_make_of(const char *prefix, const char *name, int number, int part)
+{
+    return keys_make(keys_make(prefix, name, number).text, "", part);
+}
 
 #ifdef __cplusplus
 }

@@ -10,7 +10,7 @@
 #include "dist/backends/local/local_hub.h"
 #include "dist/collective/collective.h"
 #include "dist/collective/process_group_ops.h"
-#include "dist/health/flight_recorder.h"
+#include "dist/health/hang_report.h"
 #include "dist/health/rank_status.h"
 #include "dist/process_group/backend_choice.h"
 #include "dist/process_group/process_group_state.h"

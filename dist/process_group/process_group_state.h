@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "dist/collective/process_group_ops.h"
 #include "dist/collective/process_group_options.h"
-#include "dist/health/flight_recorder.h"
+#include "dist/health/hang_report.h"
 #include "dist/health/peers.h"
 #include "dist/health/rank_status.h"
 #include "dist/process_group/process_group.h"

@@ -2,7 +2,6 @@
  * living. */
 #include "base/clock.h"
 #include "dist/membership/keys.h"
-#include "dist/membership/lease.h"
 #include "dist/membership/membership.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"

@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "dist/ddp.h"
-#include "dist/health/flight_recorder.h"
 #include "dist/health/hang_report.h"
 #include "dist/health/rank_status.h"
 #include "tests/support/facts.h"
