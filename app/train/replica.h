@@ -3,7 +3,7 @@
 #define MNIST_DDP_APP_TRAIN_REPLICA_H
 
 #include "app/train/rank_context.h"
-#include "dist/backends/local/local_hub.h"
+#include "dist/backends/local/backend_local.h"
 #include "dist/process_group/process_group.h"
 #include "dist/store/store.h"
 #include "kernels/device.h"

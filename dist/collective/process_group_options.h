@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 struct store;     /* dist/store/store.h */
-struct local_hub; /* dist/backends/local/local_hub.h */
+struct local_hub; /* dist/backends/local/backend_local.h */
 
 /* What --debug says, as TORCH_DISTRIBUTED_DEBUG. */
 typedef enum process_group_debug {

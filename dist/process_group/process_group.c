@@ -7,7 +7,7 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "dist/backends/local/local_hub.h"
+#include "dist/backends/local/backend_local.h"
 #include "dist/collective/collective.h"
 #include "dist/collective/process_group_ops.h"
 #include "dist/health/hang_report.h"

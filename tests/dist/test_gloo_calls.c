@@ -2,7 +2,6 @@
  * do. What the replacements change, and what they leave alone. */
 #include "base/module.h"
 #include "dist/backends/gloo/import_slot.h"
-#include "dist/backends/gloo/loopback_mss.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 

@@ -1,7 +1,6 @@
 /* The local backend: exact results, sums in rank order, messages, late and departed threads. */
 #include "base/clock.h"
-#include "dist/backends/local/local_hub.h"
-#include "dist/backends/local/local_messages.h"
+#include "dist/backends/local/backend_local.h"
 #include "tests/support/aborts.h"
 #include "tests/support/collectives.h"
 #include "tests/support/exchange_cases.h"

@@ -1,6 +1,6 @@
 /* The barrier through the store: who is missing, on every rank, and a group that works on. */
 #include "base/clock.h"
-#include "dist/backends/local/local_hub.h"
+#include "dist/backends/local/backend_local.h"
 #include "tests/support/facts.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"

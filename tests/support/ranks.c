@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/module.h"
-#include "dist/backends/local/local_hub.h"
+#include "dist/backends/local/backend_local.h"
 #include "dist/store/store.h"
 #include "kernels/device.h"
 

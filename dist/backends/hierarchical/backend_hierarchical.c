@@ -12,14 +12,496 @@
  */
 #include "base/clock.h"
 #include "base/memory.h"
-#include "dist/backends/hierarchical/hierarchical.h"
+#include "dist/collective/collective.h"
+#include "dist/collective/process_group_ops.h"
 #include "dist/health/first_cause.h"
+#include "dist/health/peers.h"
 #include "dist/membership/keys.h"
 #include "dist/store/store.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* A hierarchical group: the levels it is made of, and how a collective passes through them. */
+
+/* One of the groups that a hierarchical group is made of: some of its ranks, and the backend that
+ * connects them. */
+typedef struct level {
+    const process_group_ops *ops;
+    const char *name; /* in messages, "between hosts" */
+    char key[16];     /* of its keys in the store, after the whole group's prefix: "host/0/" */
+    bool one_host;
+    bool numbers; /* its collectives get numbers of their own: gloo tells them apart by those */
+    size_t shared_bytes;
+    int *ranks;  /* (n): of the whole group; owned */
+    int n, rank; /* rank: this rank's number in it; -1: it is not in it */
+
+    void *self;   /* NULL: nobody to talk to */
+    uint64_t seq; /* of the latest collective, if the level numbers them */
+    bool failed;
+} level;
+
+/* As a backend's wait; `w` may be NULL. */
+static status level_wait(level *l, void *w, int64_t deadline_ns);
+
+enum {
+    HIERARCHICAL_CHUNK_BYTES = 1 << 20,
+    HIERARCHICAL_AHEAD = 2,      /* chunks under way at once */
+    HIERARCHICAL_ROW_BYTES = 64, /* room for rows that are rounded up, each a rank's of a host */
+};
+
+/* Where a rank runs. */
+typedef struct rank_place {
+    int host; /* hosts are numbered by their lowest rank */
+    int local_rank;
+} rank_place;
+
+typedef struct hierarchical {
+    int rank, world_size, hosts;
+    rank_place *places; /* (world_size) */
+    int columns;        /* ranks of each host that talk to other hosts: the fewest that one has */
+    bool even;          /* every host has that many */
+    level host;         /* the ranks of this host */
+    level across;       /* a column: those of one local_rank, of all hosts in their order; if
+                           local_rank < columns */
+    level world;        /* all ranks */
+    unsigned char *scratch; /* HIERARCHICAL_AHEAD times scratch_bytes, in the host's memory */
+    size_t scratch_bytes;
+    atomic_bool aborted;
+    struct store *store;                     /* borrowed */
+    char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* of the group's keys in it */
+} hierarchical;
+
+/* A collective on two levels: three steps, of which the middle one alone uses the network.
+ *
+ *                    inside the host    between hosts            back inside the host
+ *   all_reduce       reduce_scatter     all_reduce of a part     all_gather
+ *     if small, or   reduce to column 0 all_reduce of column 0   broadcast from column 0
+ *     hosts differ
+ *   broadcast        root's host:       broadcast                others: broadcast
+ *                    broadcast
+ *   reduce           reduce             reduce                   root's host: broadcast, unless
+ *                                                                the root has the sum
+ *   all_gather                          all_gather               all_gather
+ *   reduce_scatter   reduce_scatter     reduce_scatter
+ *   barrier          barrier            barrier of column 0      barrier
+ *
+ * The ranks with one local_rank are a column. Those of a column do the middle step together, and
+ * all columns do so at once. Hosts sum in their ranks' order, then the hosts' sums are added in the
+ * hosts' order: the same bits for every chunk size, for either all_reduce, and on every rank.
+ *
+ * Data passes in chunks. While the network carries one, the ranks of the host work on the next one
+ * and on the one before. All ranks do the steps of all chunks in the order that the arguments fix.
+ */
+
+/* What the level's backend is made from; lives as long as this. */
+typedef struct level_setup {
+    process_group_options options;
+    char prefix[PROCESS_GROUP_PREFIX_BYTES];
+    group_setup setup;
+} level_setup;
+
+static status describe(const level *l, const group_setup *whole, level_setup *out)
+{
+    out->options = *whole->options;
+    out->options.rank = l->rank;
+    out->options.world_size = l->n;
+    out->options.shared_bytes = l->shared_bytes;
+    int length = snprintf(out->prefix, sizeof out->prefix, "%s%s", whole->prefix, l->key);
+    if (length < 0 || (size_t)length >= sizeof out->prefix)
+        return FAIL(STATUS_INVALID, "sub-groups of sub-groups, too deep: at %s", whole->prefix);
+    out->setup =
+        (group_setup){.options = &out->options, .prefix = out->prefix, .one_host = l->one_host};
+    return STATUS_OK;
+}
+
+/* "rank 1 (pid 71) is gone" -> "rank 5 (pid 71) is gone" */
+static void name_ranks_of_the_whole(const level *l, status_kept *message)
+{
+    static const char word[] = "rank ";
+    char text[sizeof message->text];
+    size_t used = 0;
+    for (const char *at = message->text; *at != '\0' && used + 32 < sizeof text;) {
+        char *end = NULL;
+        long number = -1;
+        if (strncmp(at, word, sizeof word - 1) == 0)
+            number = strtol(at + sizeof word - 1, &end, 10);
+        if (number >= 0 && number < l->n && end != at + sizeof word - 1) {
+            used += (size_t)snprintf(text + used, sizeof text - used, "rank %d", l->ranks[number]);
+            at = end;
+        } else {
+            text[used++] = *at++;
+        }
+    }
+    text[used] = '\0';
+    memcpy(message->text, text, used + 1);
+}
+
+/* After a failure in it: this thread's message gets the whole group's ranks and says which level it
+ * was. Returns st. */
+static status level_fail(level *l, status st)
+{
+    status_kept message;
+    status_keep(&message);
+    name_ranks_of_the_whole(l, &message);
+    status_restore(&message);
+    l->failed = true;
+    return status_context(st, "%s (%s)", l->name, l->ops->name);
+}
+
+static bool is_needed(const level *l)
+{
+    return l->rank >= 0 && (l->n > 1 || l->shared_bytes > 0);
+}
+
+/* Connects the ranks; the fields above `self` are set. Nothing to do if this rank is not in it, or
+ * is alone in it and needs no memory of it. Fails as the backend's create, with the whole group's
+ * ranks in the message. */
+static status level_create(level *l, const group_setup *whole)
+{
+    level_setup made;
+    if (!is_needed(l))
+        return STATUS_OK;
+    TRY(describe(l, whole, &made));
+    status st = l->ops->create(&made.setup, &l->self);
+    return st == STATUS_OK ? st : level_fail(l, st);
+}
+
+/* Instead, after a failure elsewhere: the other ranks of it hear this thread's message. */
+static void level_decline(const level *l, const group_setup *whole)
+{
+    level_setup made;
+    if (is_needed(l) && describe(l, whole, &made) == STATUS_OK)
+        peers_decline(&made.setup);
+}
+
+/* Starts a collective among its ranks. *out_work: for level_wait,
+ * NULL if there is nothing to wait for. */
+static status level_launch(level *l, const collective *c, void **out_work)
+{
+    collective numbered = *c;
+    *out_work = NULL;
+    if (l->n == 1) {
+        collective_do_alone(c);
+        return STATUS_OK;
+    }
+    if (l->numbers)
+        numbered.seq = ++l->seq;
+    status st = l->ops->launch(l->self, &numbered, NULL, out_work);
+    return st == STATUS_OK ? st : level_fail(l, st);
+}
+
+static status level_wait(level *l, void *w, int64_t deadline_ns)
+{
+    int64_t done_ns = 0;
+    if (w == NULL)
+        return STATUS_OK;
+    status st = l->ops->wait(l->self, w, deadline_ns, &done_ns);
+    return st == STATUS_OK ? st : level_fail(l, st);
+}
+
+/* abandons: something has failed, so its ranks part without a goodbye. Accepts all zero. */
+static void level_close(level *l, bool abandons)
+{
+    void *never_waited_for = NULL;
+    if (l->self != NULL) {
+        /* A backend that ends with work under way does not wait for its peers. No barrier of theirs
+         * has that number: else they could pass it by this one. */
+        if (abandons && !l->failed)
+            (void)l->ops->launch(
+                l->self,
+                &(collective){.kind = COLLECTIVE_BARRIER, .prescale = 1, .seq = UINT64_MAX}, NULL,
+                &never_waited_for);
+        l->ops->destroy(l->self);
+    }
+    free(l->ranks);
+    *l = (level){0};
+}
+
+enum { INSIDE, ACROSS, BACK, STEPS };
+
+enum {
+    LINE_BYTES = 64,
+    COLUMNS_FROM_BYTES = 1 << 20, /* below, fewer messages are faster than shared work */
+    STEP_GRACE_MS = 250,
+};
+
+typedef struct chunk {
+    size_t at, count;        /* elements of the collective; of a row, if it has rows */
+    unsigned char *scratch;  /* on its way through this, if it needs to */
+    collective steps[STEPS]; /* kind COLLECTIVE_KIND_COUNT: this rank has no such step */
+    void *sum;               /* set by ACROSS: an average's sum, of sum_count; NULL: none here */
+    size_t sum_count;
+    void (*end)(const hierarchical *h, const collective *c, const struct chunk *k);
+    void *work; /* of ACROSS */
+} chunk;
+
+static unsigned char *bytes_at(const void *data, const collective *c, size_t elements)
+{
+    return (unsigned char *)data + elements * dtype_size(c->type);
+}
+
+static collective step(const collective *c, collective_kind kind, const void *in, void *out,
+                       size_t count)
+{
+    return (collective){.kind = kind,
+                        .op = c->op == REDUCE_AVG ? REDUCE_SUM : c->op,
+                        .type = c->type,
+                        .in = in,
+                        .out = out,
+                        .count = count,
+                        .prescale = 1,
+                        .seq = c->seq,
+                        .timeout_ms = c->timeout_ms,
+                        .label = c->label};
+}
+
+static const rank_place *place_of(const hierarchical *h, int rank)
+{
+    return &h->places[rank];
+}
+
+/* Which column carries what comes from or goes to a root. */
+static int column_of(const hierarchical *h, int root)
+{
+    int column = place_of(h, root)->local_rank;
+    return column < h->columns ? column : 0;
+}
+
+/* Do all columns share an all_reduce? */
+static bool is_shared(const hierarchical *h, const collective *c)
+{
+    return h->even && h->columns > 1 && c->count * dtype_size(c->type) >= COLUMNS_FROM_BYTES;
+}
+
+static void copy_to_out(const hierarchical *h, const collective *c, const chunk *k)
+{
+    (void)h;
+    memcpy(bytes_at(c->out, c, k->at), k->scratch, k->count * dtype_size(c->type));
+}
+
+/* Rows of equal size; if the elements do not divide, in the scratch memory. */
+static void plan_shared(const hierarchical *h, const collective *c, chunk *k)
+{
+    size_t columns = (size_t)h->columns, row = (k->count + columns - 1) / columns;
+    const void *in = bytes_at(c->in, c, k->at);
+    void *out = bytes_at(c->out, c, k->at);
+    if (row * columns > k->count) {
+        memcpy(k->scratch, in, k->count * dtype_size(c->type));
+        in = out = k->scratch;
+        k->end = copy_to_out;
+    }
+    void *own = bytes_at(out, c, row * (size_t)h->host.rank);
+    k->steps[INSIDE] = step(c, COLLECTIVE_REDUCE_SCATTER, in, own, row);
+    k->steps[ACROSS] = step(c, COLLECTIVE_ALL_REDUCE, own, own, row);
+    k->steps[BACK] = step(c, COLLECTIVE_ALL_GATHER, own, out, row);
+    k->sum = own;
+    k->sum_count = row;
+}
+
+static void plan_all_reduce(const hierarchical *h, const collective *c, chunk *k)
+{
+    void *out = bytes_at(c->out, c, k->at);
+    if (is_shared(h, c)) {
+        plan_shared(h, c, k);
+        return;
+    }
+    k->steps[INSIDE] = step(c, COLLECTIVE_REDUCE, bytes_at(c->in, c, k->at), out, k->count);
+    if (h->host.rank == 0) {
+        k->steps[ACROSS] = step(c, COLLECTIVE_ALL_REDUCE, out, out, k->count);
+        k->sum = out;
+        k->sum_count = k->count;
+    }
+    k->steps[BACK] = step(c, COLLECTIVE_BROADCAST, out, out, k->count);
+}
+
+static void plan_broadcast(const hierarchical *h, const collective *c, chunk *k)
+{
+    const rank_place *root = place_of(h, c->root);
+    int column = column_of(h, c->root);
+    void *data = bytes_at(c->out, c, k->at);
+    bool at_home = root->host == place_of(h, h->rank)->host;
+    collective inside = step(c, COLLECTIVE_BROADCAST, data, data, k->count);
+    inside.root = at_home ? root->local_rank : column;
+    k->steps[at_home ? INSIDE : BACK] = inside;
+    if (h->host.rank == column) {
+        k->steps[ACROSS] = step(c, COLLECTIVE_BROADCAST, data, data, k->count);
+        k->steps[ACROSS].root = root->host;
+    }
+}
+
+static void plan_reduce(const hierarchical *h, const collective *c, chunk *k)
+{
+    const rank_place *root = place_of(h, c->root);
+    int column = column_of(h, c->root);
+    bool at_home = root->host == place_of(h, h->rank)->host;
+    bool has_sum = column == root->local_rank && h->rank == c->root;
+    void *sum = has_sum ? bytes_at(c->out, c, k->at) : k->scratch;
+    k->steps[INSIDE] = step(c, COLLECTIVE_REDUCE, bytes_at(c->in, c, k->at), sum, k->count);
+    k->steps[INSIDE].root = column;
+    if (h->host.rank == column) {
+        k->steps[ACROSS] = step(c, COLLECTIVE_REDUCE, sum, sum, k->count);
+        k->steps[ACROSS].root = root->host;
+        k->sum = at_home ? sum : NULL;
+        k->sum_count = k->count;
+    }
+    if (at_home && column != root->local_rank) {
+        k->steps[BACK] = step(c, COLLECTIVE_BROADCAST, k->scratch, k->scratch, k->count);
+        k->steps[BACK].root = column;
+        if (h->rank == c->root)
+            k->end = copy_to_out;
+    }
+}
+
+static void plan_barrier(const hierarchical *h, const collective *c, chunk *k)
+{
+    k->steps[INSIDE] = k->steps[BACK] = step(c, COLLECTIVE_BARRIER, NULL, NULL, 0);
+    if (h->host.rank == 0)
+        k->steps[ACROSS] = k->steps[INSIDE];
+}
+
+/* Where in the scratch memory a rank's part of its row is: by local ranks, then by hosts. */
+static unsigned char *place_in_scratch(const hierarchical *h, const collective *c, const chunk *k,
+                                       int rank)
+{
+    const rank_place *place = place_of(h, rank);
+    return bytes_at(k->scratch, c, (size_t)(place->local_rank * h->hosts + place->host) * k->count);
+}
+
+static void unpack_rows(const hierarchical *h, const collective *c, const chunk *k)
+{
+    for (int rank = 0; rank < h->world_size; rank++)
+        memcpy(bytes_at(c->out, c, (size_t)rank * c->count + k->at),
+               place_in_scratch(h, c, k, rank), k->count * dtype_size(c->type));
+}
+
+static void plan_all_gather(const hierarchical *h, const collective *c, chunk *k)
+{
+    size_t row = (size_t)h->hosts * k->count;
+    void *own = bytes_at(k->scratch, c, row * (size_t)h->host.rank);
+    k->steps[ACROSS] = step(c, COLLECTIVE_ALL_GATHER, bytes_at(c->in, c, k->at), own, k->count);
+    k->steps[BACK] = step(c, COLLECTIVE_ALL_GATHER, own, k->scratch, row);
+    k->end = unpack_rows;
+}
+
+static void plan_reduce_scatter(const hierarchical *h, const collective *c, chunk *k)
+{
+    size_t row = (size_t)h->hosts * k->count;
+    void *own = bytes_at(k->scratch, c, row * (size_t)h->host.rank);
+    void *out = bytes_at(c->out, c, k->at);
+    for (int rank = 0; rank < h->world_size; rank++)
+        memcpy(place_in_scratch(h, c, k, rank), bytes_at(c->in, c, (size_t)rank * c->count + k->at),
+               k->count * dtype_size(c->type));
+    k->steps[INSIDE] = step(c, COLLECTIVE_REDUCE_SCATTER, k->scratch, own, row);
+    k->steps[ACROSS] = step(c, COLLECTIVE_REDUCE_SCATTER, own, out, k->count);
+    k->sum = out;
+    k->sum_count = k->count;
+}
+
+typedef void plan_fn(const hierarchical *h, const collective *c, chunk *k);
+
+static plan_fn *plan_of(collective_kind kind)
+{
+    static plan_fn *const plans[COLLECTIVE_KIND_COUNT] = {
+        [COLLECTIVE_ALL_REDUCE] = plan_all_reduce,
+        [COLLECTIVE_BROADCAST] = plan_broadcast,
+        [COLLECTIVE_REDUCE] = plan_reduce,
+        [COLLECTIVE_BARRIER] = plan_barrier,
+        [COLLECTIVE_ALL_GATHER] = plan_all_gather,
+        [COLLECTIVE_REDUCE_SCATTER] = plan_reduce_scatter,
+    };
+    return plans[kind];
+}
+
+/* Whether it passes through the levels; else all ranks do it in `world`. */
+static bool hierarchical_has_levels(const hierarchical *h, const collective *c)
+{
+    bool in_rows = c->kind == COLLECTIVE_ALL_GATHER || c->kind == COLLECTIVE_REDUCE_SCATTER;
+    return plan_of(c->kind) != NULL && (h->even || !in_rows);
+}
+
+/* Elements of the next chunk. */
+static size_t cut(const hierarchical *h, const collective *c, size_t at)
+{
+    size_t most = HIERARCHICAL_CHUNK_BYTES / dtype_size(c->type);
+    if (c->kind == COLLECTIVE_ALL_GATHER || c->kind == COLLECTIVE_REDUCE_SCATTER) {
+        most /= (size_t)h->world_size;
+    } else { /* rows of whole cache lines */
+        size_t lines = LINE_BYTES / dtype_size(c->type) * (size_t)h->columns;
+        most = most / lines * lines;
+    }
+    if (most == 0)
+        most = 1;
+    return c->count - at < most ? c->count - at : most;
+}
+
+/* Steps that follow on others wait a little longer: so the rank that is next to the cause is the
+ * first to say so. */
+static int64_t deadline_of(int number, int64_t deadline_ns)
+{
+    return deadline_ns + number * (int64_t)STEP_GRACE_MS * 1000000;
+}
+
+static status do_inside(hierarchical *h, const chunk *k, int number, int64_t deadline_ns)
+{
+    void *w = NULL;
+    if (k->steps[number].kind == COLLECTIVE_KIND_COUNT)
+        return STATUS_OK;
+    TRY(level_launch(&h->host, &k->steps[number], &w));
+    return level_wait(&h->host, w, deadline_of(number, deadline_ns));
+}
+
+static status start(hierarchical *h, const collective *c, chunk *k, int64_t deadline_ns)
+{
+    for (int i = 0; i < STEPS; i++)
+        k->steps[i].kind = COLLECTIVE_KIND_COUNT;
+    plan_of(c->kind)(h, c, k);
+    collective *first =
+        k->steps[INSIDE].kind != COLLECTIVE_KIND_COUNT ? &k->steps[INSIDE] : &k->steps[ACROSS];
+    first->prescale = c->prescale;
+    TRY(do_inside(h, k, INSIDE, deadline_ns));
+    if (k->steps[ACROSS].kind == COLLECTIVE_KIND_COUNT)
+        return STATUS_OK;
+    return level_launch(&h->across, &k->steps[ACROSS], &k->work);
+}
+
+static status finish(hierarchical *h, const collective *c, chunk *k, int64_t deadline_ns)
+{
+    TRY(level_wait(&h->across, k->work, deadline_of(ACROSS, deadline_ns)));
+    if (c->op == REDUCE_AVG && k->sum != NULL)
+        reduce_divide(c->type, k->sum, k->sum_count, h->world_size);
+    TRY(do_inside(h, k, BACK, deadline_ns));
+    if (k->end != NULL)
+        k->end(h, c, k);
+    return STATUS_OK;
+}
+
+/* Does it, in the caller's thread. */
+static status hierarchical_run(hierarchical *h, const collective *c, int64_t deadline_ns)
+{
+    chunk chunks[HIERARCHICAL_AHEAD];
+    size_t begun = 0, ended = 0, at = 0;
+    bool is_more = true;
+    while (is_more || ended < begun) {
+        if (!is_more || begun - ended == HIERARCHICAL_AHEAD) {
+            TRY(finish(h, c, &chunks[ended % HIERARCHICAL_AHEAD], deadline_ns));
+            ended++;
+            continue;
+        }
+        size_t place = begun % HIERARCHICAL_AHEAD;
+        chunk *k = &chunks[place];
+        *k = (chunk){
+            .at = at, .count = cut(h, c, at), .scratch = h->scratch + place * h->scratch_bytes};
+        begun++;
+        at += k->count;
+        is_more = at < c->count;
+        TRY(start(h, c, k, deadline_ns));
+    }
+    return STATUS_OK;
+}
 
 enum {
     RECORD_BYTES = 2048,

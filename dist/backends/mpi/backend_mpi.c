@@ -7,22 +7,516 @@
  */
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/host.h"
 #include "base/memory.h"
 #include "base/module.h"
+#include "base/status.h"
 #include "base/text.h"
-#include "dist/backends/mpi/mpi_process.h"
-#include "dist/backends/mpi/mpi_requests.h"
+#include "base/thread.h"
+#include "dist/collective/collective.h"
 #include "dist/collective/process_group_ops.h"
 #include "dist/health/first_cause.h"
 #include "dist/membership/membership.h"
 
+#include <limits.h>
+#include <malloc.h>
+#include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+/* Our types and reductions as MPI knows them. */
+
+/* Once in a process, after MPI has begun and before the functions below. */
+static status mpi_types_make(void);
+
+/* MPI in this process: it begins once, at the first group, and ends with the process.
+ *
+ * Calls of MPI may come from any thread, one at a time (MPI_THREAD_SERIALIZED). A call that waits
+ * for other ranks, as MPI_Init does, runs on a thread of its own: MPI has no deadlines, and cannot
+ * be left.
+ */
+
+/* STATUS_OK, or STATUS_PEER with the call and MPI's words. The communicators that this process
+ * makes, and what belongs to them, return errors (MPI_ERRORS_RETURN). */
+#define MPI_CALL(call) mpi_process_status((call), #call, __FILE__, __LINE__)
+
+/* A call on a thread of its own. There is one at a time; after one that never came back MPI is
+ * broken, so nobody needs this again. */
+typedef struct slow_call {
+    int (*call)(void);
+    int code;
+    bool done;
+    MPI_Group ranks; /* of make_comm() */
+    int tag;
+    MPI_Comm comm;
+} slow_call;
+
+static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER; /* of MPI */
+static pthread_mutex_t state = PTHREAD_MUTEX_INITIALIZER; /* of all below */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static slow_call slow;
+static bool begun;
+static int groups;
+static atomic_bool broken; /* for good; MPI is not called any more */
+
+static status mpi_process_status(int code, const char *call, const char *file, int line)
+{
+    char words[MPI_MAX_ERROR_STRING + 1] = "";
+    int length = 0, class = MPI_SUCCESS;
+    if (code == MPI_SUCCESS)
+        return STATUS_OK;
+    if (MPI_Error_string(code, words, &length) != MPI_SUCCESS)
+        words[0] = '\0';
+    (void)MPI_Error_class(code, &class);
+    return status_fail(STATUS_PEER, file, line, "%.*s: %s%s", (int)strcspn(call, "("), call, words,
+                       class == MPI_ERR_TRUNCATE ? "; do ranks call different operations? "
+                                                   "--debug=detail names them"
+                                                 : "");
+}
+
+/* Between the two this thread may call MPI. STATUS_INVALID, without the lock, if an earlier failure
+ * has left calls under way: MPI could write to memory that is no longer theirs. */
+static status mpi_process_enter(void)
+{
+    pthread_mutex_lock(&calls);
+    if (!atomic_load(&broken))
+        return STATUS_OK;
+    pthread_mutex_unlock(&calls);
+    return FAIL(STATUS_INVALID, "MPI is broken in this process since an earlier failure");
+}
+
+static void mpi_process_leave(void)
+{
+    pthread_mutex_unlock(&calls);
+}
+
+/* STATUS_INVALID, with what to type, if no launcher of MPI has started this process. */
+static status mpi_process_check(void)
+{
+    if (environment_text("OMPI_COMM_WORLD_RANK") != NULL || environment_text("PMIX_RANK") != NULL)
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+                "MPI has not started this process: start the ranks as mpirun -n 4 mnist_ddp train "
+                "--backend=mpi, under Slurm also with srun --mpi=pmix -n 4; or all of one host as "
+                "mnist_ddp train --backend=mpi --nproc-per-node=4, which calls mpirun");
+}
+
+/* The job of MPI that this process is part of; no other has that name. */
+static const char *mpi_process_job(void)
+{
+    const char *name = environment_text("PMIX_NAMESPACE");
+    return name != NULL ? name : "-";
+}
+
+static void *run_slow_call(void *arg)
+{
+    (void)arg;
+    int code = slow.call();
+    pthread_mutex_lock(&state);
+    slow.code = code;
+    slow.done = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&state);
+    return NULL;
+}
+
+/* Both locks are held. slow's arguments are set. */
+static status call_slowly(int (*call)(void), const char *name, int64_t deadline_ns)
+{
+    pthread_t thread;
+    slow.call = call;
+    slow.done = false;
+    TRY(thread_start(run_slow_call, NULL, "MPI's", &thread));
+    while (!slow.done && clock_await(&changed, &state, deadline_ns)) {
+    }
+    if (!slow.done) {
+        broken = true;
+        pthread_detach(thread);
+        return FAIL(STATUS_TIMEOUT, "%s waits for other ranks, and has not returned in time", name);
+    }
+    pthread_join(thread, NULL);
+    return mpi_process_status(slow.code, name, __FILE__, __LINE__);
+}
+
+/* Open MPI allocates memory in each of its nonblocking reductions, and frees it at the end. If libc
+ * gives that back to the kernel each time, the page faults of an all_reduce in place take four
+ * times as long as all else. From here on it keeps what it has. */
+static void keep_freed_memory(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that there is */
+    (void)mallopt(M_TRIM_THRESHOLD, 256 << 20);
+}
+
+static int begin(void)
+{
+    keep_freed_memory();
+    int provided = 0, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+    return code == MPI_SUCCESS && provided < MPI_THREAD_SERIALIZED ? MPI_ERR_OTHER : code;
+}
+
+static int make_comm(void)
+{
+    return MPI_Comm_create_group(MPI_COMM_WORLD, slow.ranks, slow.tag, &slow.comm);
+}
+
+static void end(void)
+{
+    if (groups == 0 && !broken)
+        (void)MPI_Finalize();
+}
+
+/* Both locks are held. */
+static status begin_once(int64_t deadline_ns)
+{
+    if (begun)
+        return STATUS_OK;
+    TRY(call_slowly(begin, "MPI_Init_thread", deadline_ns));
+    TRY(MPI_CALL(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN)));
+    TRY(mpi_types_make());
+    if (atexit(end) != 0)
+        return FAIL(STATUS_NO_MEMORY, "a function for the end of the process");
+    begun = true;
+    return STATUS_OK;
+}
+
+/* Begins MPI, unless it has begun. All processes of MPI's job must do so, if one does.
+ * STATUS_TIMEOUT at the deadline. A group that is open keeps MPI until mpi_process_close. */
+static status mpi_process_open(int64_t deadline_ns)
+{
+    TRY(mpi_process_enter());
+    pthread_mutex_lock(&state);
+    status st = begin_once(deadline_ns);
+    if (st == STATUS_OK)
+        groups++;
+    pthread_mutex_unlock(&state);
+    mpi_process_leave();
+    return st;
+}
+
+/* Both locks are held. */
+static status make_comm_locked(const int *world, int n, int tag, int64_t deadline_ns, MPI_Comm *out)
+{
+    MPI_Group all;
+    TRY(MPI_CALL(MPI_Comm_group(MPI_COMM_WORLD, &all)));
+    status st = MPI_CALL(MPI_Group_incl(all, n, world, &slow.ranks));
+    MPI_Group_free(&all);
+    if (st != STATUS_OK)
+        return st;
+    slow.tag = tag;
+    st = call_slowly(make_comm, "MPI_Comm_create_group", deadline_ns);
+    if (!atomic_load(&broken)) /* else the call may still read it */
+        MPI_Group_free(&slow.ranks);
+    if (st != STATUS_OK)
+        return st;
+    *out = slow.comm;
+    return MPI_CALL(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN));
+}
+
+/* Makes a communicator of n ranks, which all do the same: rank i is world[i] of MPI_COMM_WORLD.
+ * `tag` tells communicators apart that are made at the same time. STATUS_TIMEOUT at the deadline.
+ */
+static status mpi_process_make_comm(const int *world, int n, int tag, int64_t deadline_ns,
+                                    MPI_Comm *out)
+{
+    TRY(mpi_process_enter());
+    pthread_mutex_lock(&state);
+    status st = make_comm_locked(world, n, tag, deadline_ns, out);
+    pthread_mutex_unlock(&state);
+    mpi_process_leave();
+    return st;
+}
+
+/* A group has ended; `well`: no call of MPI's is left under way. If all have ended well when the
+ * process exits, it ends MPI with the others. Else MPI's launcher finds a process that has ended
+ * without a word, and ends the others: MPI_Finalize would wait for them for ever. */
+static void mpi_process_close(bool well)
+{
+    pthread_mutex_lock(&state);
+    groups--;
+    if (!well)
+        broken = true;
+    pthread_mutex_unlock(&state);
+}
+
+/* MPI has no 16-bit floats: they travel as 16-bit integers, with reductions of our own. So do sums
+ * of bytes: Open MPI's stay at 255 on processors with AVX, and ours wrap. */
+
+#define DEFINE_OP(name, type, op) \
+    static void name(void *in, void *inout, int *count, MPI_Datatype *of) \
+    { \
+        (void)of; \
+        reduce_fold(type, op, inout, in, (size_t)*count); \
+    }
+
+DEFINE_OP(sum_bf16, DTYPE_BF16, REDUCE_SUM)
+DEFINE_OP(min_bf16, DTYPE_BF16, REDUCE_MIN)
+DEFINE_OP(max_bf16, DTYPE_BF16, REDUCE_MAX)
+DEFINE_OP(prod_bf16, DTYPE_BF16, REDUCE_PROD)
+DEFINE_OP(sum_f16, DTYPE_F16, REDUCE_SUM)
+DEFINE_OP(min_f16, DTYPE_F16, REDUCE_MIN)
+DEFINE_OP(max_f16, DTYPE_F16, REDUCE_MAX)
+DEFINE_OP(prod_f16, DTYPE_F16, REDUCE_PROD)
+
+DEFINE_OP(sum_u8, DTYPE_U8, REDUCE_SUM)
+
+static MPI_User_function *const HALVES[2][REDUCE_OP_COUNT] = {
+    {sum_bf16, min_bf16, max_bf16, prod_bf16, sum_bf16},
+    {sum_f16, min_f16, max_f16, prod_f16, sum_f16}};
+static MPI_Op halves[2][REDUCE_OP_COUNT], sum_of_bytes;
+
+static status mpi_types_make(void)
+{
+    for (int type = 0; type < 2; type++)
+        for (int op = 0; op < REDUCE_OP_COUNT; op++)
+            TRY(MPI_CALL(MPI_Op_create(HALVES[type][op], 1, &halves[type][op])));
+    return MPI_CALL(MPI_Op_create(sum_u8, 1, &sum_of_bytes));
+}
+
+static MPI_Datatype mpi_types_data(dtype type)
+{
+    switch (type) {
+    case DTYPE_F32:
+        return MPI_FLOAT;
+    case DTYPE_F64:
+        return MPI_DOUBLE;
+    case DTYPE_I64:
+        return MPI_INT64_T;
+    case DTYPE_BF16:
+    case DTYPE_F16:
+        return MPI_UINT16_T;
+    case DTYPE_U8:
+    case DTYPE_COUNT:
+        break;
+    }
+    return MPI_UINT8_T;
+}
+
+/* REDUCE_AVG is a sum here: reduce_divide ends it. 16-bit floats are rounded after every step. */
+static MPI_Op mpi_types_op(dtype type, reduce_op op)
+{
+    if (type == DTYPE_BF16 || type == DTYPE_F16)
+        return halves[type == DTYPE_F16][op];
+    if (type == DTYPE_U8 && (op == REDUCE_SUM || op == REDUCE_AVG))
+        return sum_of_bytes;
+    switch (op) {
+    case REDUCE_MIN:
+        return MPI_MIN;
+    case REDUCE_MAX:
+        return MPI_MAX;
+    case REDUCE_PROD:
+        return MPI_PROD;
+    case REDUCE_SUM:
+    case REDUCE_AVG:
+    case REDUCE_OP_COUNT:
+        break;
+    }
+    return MPI_SUM;
+}
+
+/* A collective as requests of MPI: nonblocking calls, several if its data goes in pieces. The
+ * functions call MPI: who calls them holds its lock (mpi_process_enter). */
+
+enum { MPI_REQUESTS_MOST = 64 };
+
+/* Where a rank stands in its group. */
+typedef struct mpi_place {
+    MPI_Comm comm;
+    int rank, world_size;
+} mpi_place;
+
+/* All zero: none. */
+typedef struct mpi_requests {
+    MPI_Request list[MPI_REQUESTS_MOST];
+    int n, done;       /* the first `done` of them are */
+    MPI_Status latest; /* of the latest that is done */
+    void *scratch;     /* a copy of what is sent, to be freed when all are done; or NULL */
+} mpi_requests;
+
+/* What is reduced or broadcast goes in pieces, all under way at once: while one is added up, others
+ * travel. */
+
+enum { PIECE_BYTES = 256 << 10 };
+
+/* What one call moves. */
+typedef struct span {
+    const void *in; /* or MPI_IN_PLACE */
+    void *out;
+    int count;
+} span;
+
+/* The input times the prescale, at `out`, which may be the input's place. */
+static void copy_scaled(const collective *c, void *out, size_t count)
+{
+    const void *in = c->in;
+    reduce_parts parts = {&in, 1, &out, 1};
+    reduce_into(c->type, REDUCE_SUM, c->prescale, &parts, count);
+}
+
+static bool lies_in(const void *at, const void *begin, size_t size_bytes)
+{
+    uintptr_t offset = (uintptr_t)at - (uintptr_t)begin;
+    return (uintptr_t)at >= (uintptr_t)begin && offset < size_bytes;
+}
+
+/* Sets *in to what MPI is to read of a reduction: the input as it is, scaled, or in place. */
+static status prepare_input(const mpi_place *p, const collective *c, mpi_requests *r,
+                            const void **in)
+{
+    bool is_scaled = c->prescale < 1 || c->prescale > 1;
+    bool has_whole_out =
+        c->kind == COLLECTIVE_ALL_REDUCE || (c->kind == COLLECTIVE_REDUCE && c->root == p->rank);
+    size_t size_bytes = collective_in_bytes(c, p->rank, p->world_size);
+    bool overlaps = c->kind == COLLECTIVE_REDUCE_SCATTER && lies_in(c->out, c->in, size_bytes);
+    *in = c->in;
+    if (has_whole_out) {
+        if (is_scaled)
+            copy_scaled(c, c->out, c->count);
+        if (is_scaled || c->in == c->out)
+            *in = MPI_IN_PLACE;
+    } else if (is_scaled || overlaps) {
+        TRY(memory_alloc(size_bytes, &r->scratch));
+        copy_scaled(c, r->scratch, size_bytes / dtype_size(c->type));
+        *in = r->scratch;
+    }
+    return STATUS_OK;
+}
+
+static int start_piece(const mpi_place *p, const collective *c, span s, MPI_Request *out)
+{
+    MPI_Datatype type = mpi_types_data(c->type);
+    MPI_Op op = mpi_types_op(c->type, c->op);
+    if (c->kind == COLLECTIVE_ALL_REDUCE)
+        return MPI_Iallreduce(s.in, s.out, s.count, type, op, p->comm, out);
+    if (c->kind == COLLECTIVE_REDUCE)
+        return MPI_Ireduce(s.in, s.out, s.count, type, op, c->root, p->comm, out);
+    return MPI_Ibcast(s.out, s.count, type, c->root, p->comm, out);
+}
+
+static void *moved_on(const void *at, size_t offset)
+{
+    return at == NULL ? NULL : (unsigned char *)(uintptr_t)at + offset;
+}
+
+/* The pieces are the same on all ranks. */
+static status start_pieces(const mpi_place *p, const collective *c, const void *in,
+                           mpi_requests *out)
+{
+    size_t size = dtype_size(c->type), some;
+    size_t piece = PIECE_BYTES / size, least = c->count / MPI_REQUESTS_MOST + 1;
+    if (piece < least)
+        piece = least;
+    if (piece > INT_MAX)
+        return FAIL(STATUS_INVALID, "backend mpi: %s of %zu elements in %d pieces",
+                    collective_kind_name(c->kind), c->count, (int)MPI_REQUESTS_MOST);
+    for (size_t at = 0; at < c->count; at += some) {
+        some = c->count - at < piece ? c->count - at : piece;
+        span s = {in == MPI_IN_PLACE ? in : moved_on(in, at * size), moved_on(c->out, at * size),
+                  (int)some};
+        TRY(MPI_CALL(start_piece(p, c, s, &out->list[out->n])));
+        out->n++;
+    }
+    return STATUS_OK;
+}
+
+/* The row of this rank, in an array of all ranks' rows. */
+static const void *own_row(const mpi_place *p, const collective *c, const void *rows)
+{
+    return (const unsigned char *)rows + c->count * dtype_size(c->type) * (size_t)p->rank;
+}
+
+static int start_rows(const mpi_place *p, const collective *c, const void *in, MPI_Request *out)
+{
+    MPI_Datatype t = mpi_types_data(c->type);
+    int n = (int)c->count;
+    bool is_root = c->root == p->rank;
+    switch (c->kind) {
+    case COLLECTIVE_ALL_GATHER:
+        if (c->in == own_row(p, c, c->out))
+            in = MPI_IN_PLACE;
+        return MPI_Iallgather(in, n, t, c->out, n, t, p->comm, out);
+    case COLLECTIVE_GATHER:
+        if (is_root && c->in == own_row(p, c, c->out))
+            in = MPI_IN_PLACE;
+        return MPI_Igather(in, n, t, c->out, n, t, c->root, p->comm, out);
+    case COLLECTIVE_SCATTER:
+        return MPI_Iscatter(in, n, t,
+                            is_root && c->out == own_row(p, c, c->in) ? MPI_IN_PLACE : c->out, n, t,
+                            c->root, p->comm, out);
+    case COLLECTIVE_ALL_TO_ALL:
+        return MPI_Ialltoall(c->in == c->out ? MPI_IN_PLACE : in, n, t, c->out, n, t, p->comm, out);
+    default: /* reduce_scatter */
+        return MPI_Ireduce_scatter_block(in, c->out, n, t, mpi_types_op(c->type, c->op), p->comm,
+                                         out);
+    }
+}
+
+static status start_call(const mpi_place *p, const collective *c, const void *in, mpi_requests *out)
+{
+    MPI_Datatype type = mpi_types_data(c->type);
+    MPI_Request *request = &out->list[0];
+    int count = (int)c->count;
+    if (c->count > INT_MAX)
+        return FAIL(STATUS_INVALID, "backend mpi: %s of %zu elements: MPI counts to %d",
+                    collective_kind_name(c->kind), c->count, INT_MAX);
+    out->n = 1;
+    switch (c->kind) {
+    case COLLECTIVE_BARRIER:
+        return MPI_CALL(MPI_Ibarrier(p->comm, request));
+    case COLLECTIVE_SEND:
+        return MPI_CALL(MPI_Isend(in, count, type, c->root, c->tag, p->comm, request));
+    case COLLECTIVE_RECV:
+        return MPI_CALL(MPI_Irecv(c->out, count, type, c->root, c->tag, p->comm, request));
+    default:
+        return MPI_CALL(start_rows(p, c, in, request));
+    }
+}
+
+/* Starts it; the arrays are MPI's until it is done. STATUS_INVALID if it has more elements than one
+ * call can move (INT_MAX) and does not go in pieces. */
+static status mpi_requests_start(const mpi_place *place, const collective *c, mpi_requests *out)
+{
+    const void *in = c->in;
+    if (collective_reduces(c->kind))
+        TRY(prepare_input(place, c, out, &in));
+    bool in_pieces = c->kind == COLLECTIVE_ALL_REDUCE || c->kind == COLLECTIVE_REDUCE ||
+                     c->kind == COLLECTIVE_BROADCAST;
+    return in_pieces ? start_pieces(place, c, in, out) : start_call(place, c, in, out);
+}
+
+/* Moves on what this process has under way, and sets *done if all of these requests are done. */
+static status mpi_requests_test(mpi_requests *r, bool *done)
+{
+    for (int flag = 1; r->done < r->n && flag != 0; r->done += flag)
+        TRY(MPI_CALL(MPI_Test(&r->list[r->done], &flag, &r->latest)));
+    *done = r->done == r->n;
+    return STATUS_OK;
+}
+
+/* After all are done: what is left to be done to the result. STATUS_INVALID if a recv got another
+ * number of elements. */
+static status mpi_requests_finish(const mpi_place *place, const collective *c, mpi_requests *r)
+{
+    int got = 0;
+    free(r->scratch);
+    r->scratch = NULL;
+    if (collective_reduces(c->kind) && c->op == REDUCE_AVG &&
+        collective_out_bytes(c, place->rank, place->world_size) > 0)
+        reduce_divide(c->type, c->out, c->count, place->world_size);
+    if (c->kind != COLLECTIVE_RECV)
+        return STATUS_OK;
+    TRY(MPI_CALL(MPI_Get_count(&r->latest, mpi_types_data(c->type), &got)));
+    if (got >= 0 && (size_t)got == c->count)
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID, "rank %d has sent %d elements, but this rank takes %zu", c->root,
+                got, c->count);
+}
 
 enum {
     PREFIX_BYTES = 80,

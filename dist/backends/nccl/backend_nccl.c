@@ -13,13 +13,463 @@
  * the device's work so far: so all ranks have one order of collectives, in graphs or not.
  */
 #include "base/clock.h"
-#include "dist/backends/nccl/nccl_enqueue.h"
-#include "dist/backends/nccl/nccl_operation.h"
+#include "base/status.h"
+#include "dist/backends/nccl/nccl_comm.h"
+#include "dist/backends/nccl/nccl_kernels.h"
+#include "dist/collective/collective.h"
 #include "dist/collective/process_group_ops.h"
+#include "kernels/cuda/cuda_call.h"
 #include "kernels/cuda/cuda_state.h"
+#include "kernels/device.h"
 
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Which calls of NCCL an operation takes. */
+
+typedef struct nccl_place {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    int rank, world_size;
+} nccl_place;
+
+/* gather, scatter and all_to_all are made of sends and receives of rows. NCCL 2.28 has calls for
+ * them, which do the same; older releases, which serve as well, have not. */
+
+static ncclDataType_t type_of(dtype type)
+{
+    static const ncclDataType_t types[DTYPE_COUNT] = {
+        [DTYPE_F32] = ncclFloat32,   [DTYPE_F64] = ncclFloat64, [DTYPE_I64] = ncclInt64,
+        [DTYPE_BF16] = ncclBfloat16, [DTYPE_F16] = ncclFloat16, [DTYPE_U8] = ncclUint8,
+    };
+    return types[type];
+}
+
+static ncclRedOp_t op_of(reduce_op op)
+{
+    static const ncclRedOp_t ops[REDUCE_OP_COUNT] = {
+        [REDUCE_SUM] = ncclSum,   [REDUCE_MIN] = ncclMin, [REDUCE_MAX] = ncclMax,
+        [REDUCE_PROD] = ncclProd, [REDUCE_AVG] = ncclAvg,
+    };
+    return ops[op];
+}
+
+/* STATUS_INVALID, by name, for what NCCL has not. */
+static status nccl_operation_check(const collective *c)
+{
+    if (collective_is_send_or_recv(c->kind) && c->tag != 0)
+        return FAIL(STATUS_INVALID,
+                    "backend nccl has no tags: messages between two ranks come in the order in "
+                    "which they are sent (tag %d, want 0)",
+                    c->tag);
+    return STATUS_OK;
+}
+
+/* Which rows this rank sends to a peer and gets from it. */
+typedef struct row_moves {
+    bool sends, gets;
+    const char *from;
+    char *to;
+} row_moves;
+
+static row_moves moves_of(const nccl_place *place, const collective *c, int peer)
+{
+    size_t at = c->count * dtype_size(c->type) * (size_t)peer;
+    row_moves all = {true, true, (const char *)c->in + at, (char *)c->out + at};
+    if (c->kind == COLLECTIVE_GATHER)
+        return (row_moves){peer == c->root, place->rank == c->root, c->in, all.to};
+    if (c->kind == COLLECTIVE_SCATTER)
+        return (row_moves){place->rank == c->root, peer == c->root, all.from, c->out};
+    return all;
+}
+
+/* A row of its own goes through NCCL too, unless it is in its place. */
+static ncclResult_t move_rows(const nccl_place *place, const collective *c)
+{
+    ncclDataType_t type = type_of(c->type);
+    for (int peer = 0; peer < place->world_size; peer++) {
+        row_moves row = moves_of(place, c, peer);
+        ncclResult_t result = ncclSuccess;
+        if (peer == place->rank && row.from == row.to)
+            continue;
+        if (row.sends)
+            result = ncclSend(row.from, c->count, type, peer, place->comm, place->stream);
+        if (row.gets && (result == ncclSuccess || result == ncclInProgress))
+            result = ncclRecv(row.to, c->count, type, peer, place->comm, place->stream);
+        if (result != ncclSuccess && result != ncclInProgress)
+            return result;
+    }
+    return ncclSuccess;
+}
+
+/* Issues the calls for *c, on device memory and not scaled, between ncclGroupStart and
+ * ncclGroupEnd: gather, scatter and all_to_all are several. all_to_all is not in place.
+ * A barrier is an all_reduce of one number. */
+static ncclResult_t nccl_operation_issue(const nccl_place *place, const collective *c)
+{
+    ncclComm_t comm = place->comm;
+    cudaStream_t stream = place->stream;
+    ncclDataType_t type = type_of(c->type);
+    ncclRedOp_t op = op_of(c->op);
+    switch (c->kind) {
+    case COLLECTIVE_ALL_REDUCE:
+        return ncclAllReduce(c->in, c->out, c->count, type, op, comm, stream);
+    case COLLECTIVE_BARRIER:
+        return ncclAllReduce(c->in, c->out, 1, ncclFloat32, ncclSum, comm, stream);
+    case COLLECTIVE_BROADCAST:
+        return ncclBroadcast(c->in, c->out, c->count, type, c->root, comm, stream);
+    case COLLECTIVE_REDUCE:
+        return ncclReduce(c->in, c->out, c->count, type, op, c->root, comm, stream);
+    case COLLECTIVE_ALL_GATHER:
+        return ncclAllGather(c->in, c->out, c->count, type, comm, stream);
+    case COLLECTIVE_REDUCE_SCATTER:
+        return ncclReduceScatter(c->in, c->out, c->count, type, op, comm, stream);
+    case COLLECTIVE_GATHER:
+    case COLLECTIVE_SCATTER:
+    case COLLECTIVE_ALL_TO_ALL:
+        return move_rows(place, c);
+    case COLLECTIVE_SEND:
+        return ncclSend(c->in, c->count, type, c->root, comm, stream);
+    case COLLECTIVE_RECV:
+        return ncclRecv(c->out, c->count, type, c->root, comm, stream);
+    case COLLECTIVE_KIND_COUNT:
+        break;
+    }
+    return ncclInvalidArgument;
+}
+
+/* A group and its works: how they are put on the group's own stream. */
+
+/* Memory through which collectives on host memory pass: a pinned piece, for the copies, and a piece
+ * of the GPU's, for NCCL. */
+typedef struct nccl_chunk nccl_chunk;
+
+typedef struct nccl_staging {
+    nccl_chunk *chunks; /* the oldest first */
+    bool on_gpu_only;
+} nccl_staging;
+
+/* One collective's room: size_bytes at both places, or at the GPU's alone; aligned to 64 bytes. */
+typedef struct nccl_room {
+    unsigned char *pinned, *on_gpu;
+    nccl_chunk *chunk; /* NULL: none taken */
+} nccl_room;
+
+/* The watchdog knows better why something is late. */
+enum { NCCL_WATCHDOG_GRACE_MS = 1500 };
+
+typedef struct nccl_work {
+    struct nccl_work *next; /* spare or under way */
+    collective what;        /* as NCCL does it: host memory is replaced by w->room */
+    cudaStream_t stream;    /* what waits for it; NULL: the host */
+    cudaEvent_t begun;      /* host memory: the device's earlier work is done */
+    cudaEvent_t done;
+    nccl_room room;        /* host memory: where it passes through */
+    unsigned char *result; /* in there */
+    int64_t timeout_ms;    /* of a wait on the host */
+    void *out;             /* where it goes; NULL: nowhere */
+    size_t out_bytes;
+} nccl_work;
+
+typedef struct nccl_group {
+    device *dev;
+    int gpu, rank, world_size;
+    int64_t timeout_ms;
+    nccl_comm comm;
+    first_cause *cause;
+    nccl_watch *watch;
+    cudaStream_t stream;
+    nccl_progress *progress; /* on the host */
+    nccl_counters counters;
+
+    pthread_mutex_t lock;    /* of all below: launches may come from another thread than waits */
+    cudaEvent_t ready;       /* recorded and waited for in one go */
+    nccl_staging staging;    /* for host memory */
+    nccl_staging aside;      /* for inputs that must not stay where they are */
+    nccl_work *first, *last; /* under way */
+    nccl_work *spare;
+    bool batching;    /* what is launched is kept for the end of the batch */
+    nccl_work *batch; /* its first; the others follow. NULL: none yet */
+} nccl_group;
+
+/* For host memory the copies are part of it: in before the turn's first kernel, out after its last.
+ */
+
+/* A chunk is handed out from its beginning to its end, and is empty again when all its rooms have
+ * been given back. */
+
+enum { ALIGN = 64, CHUNK_BYTES = 256 << 10 };
+
+struct nccl_chunk {
+    nccl_chunk *next;
+    unsigned char *pinned, *on_gpu;
+    size_t size_bytes, used_bytes;
+    int users;
+};
+
+static void destroy_chunk(nccl_chunk *chunk)
+{
+    if (chunk->pinned != NULL)
+        (void)CUDA_CALL(cudaFreeHost(chunk->pinned));
+    if (chunk->on_gpu != NULL)
+        (void)CUDA_CALL(cudaFree(chunk->on_gpu));
+    free(chunk);
+}
+
+static status add_chunk(nccl_staging *staging, size_t size_bytes, nccl_chunk **out)
+{
+    nccl_chunk *chunk = calloc(1, sizeof *chunk);
+    if (chunk == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a chunk of pinned memory");
+    chunk->size_bytes = size_bytes > CHUNK_BYTES ? size_bytes : CHUNK_BYTES;
+    status st = STATUS_OK;
+    if (!staging->on_gpu_only)
+        st = CUDA_CALL(
+            cudaHostAlloc((void **)&chunk->pinned, chunk->size_bytes, cudaHostAllocDefault));
+    if (st == STATUS_OK)
+        st = CUDA_CALL(cudaMalloc((void **)&chunk->on_gpu, chunk->size_bytes));
+    if (st != STATUS_OK) {
+        destroy_chunk(chunk);
+        return st;
+    }
+    nccl_chunk **last = &staging->chunks;
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = chunk;
+    *out = chunk;
+    return STATUS_OK;
+}
+
+static size_t round_up(size_t size_bytes)
+{
+    return (size_bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* The first chunk that has so much left; NULL: none. */
+static nccl_chunk *find_chunk(const nccl_staging *staging, size_t size_bytes)
+{
+    nccl_chunk *chunk = staging->chunks;
+    while (chunk != NULL && chunk->size_bytes - chunk->used_bytes < size_bytes)
+        chunk = chunk->next;
+    return chunk;
+}
+
+/* Whether taking that many allocates nothing. */
+static bool nccl_staging_has(const nccl_staging *staging, size_t size_bytes)
+{
+    return find_chunk(staging, round_up(size_bytes)) != NULL;
+}
+
+/* Allocates on the current GPU if all that is there is in use. */
+static status nccl_staging_take(nccl_staging *staging, size_t size_bytes, nccl_room *out)
+{
+    size_t rounded = round_up(size_bytes);
+    nccl_chunk *chunk = find_chunk(staging, rounded);
+    if (chunk == NULL)
+        TRY(add_chunk(staging, rounded, &chunk));
+    *out = (nccl_room){.on_gpu = chunk->on_gpu + chunk->used_bytes, .chunk = chunk};
+    if (chunk->pinned != NULL)
+        out->pinned = chunk->pinned + chunk->used_bytes;
+    chunk->used_bytes += rounded;
+    chunk->users++;
+    return STATUS_OK;
+}
+
+/* Its copies must be through. Accepts a room that was never taken. */
+static void nccl_staging_give_back(nccl_room *room)
+{
+    if (room->chunk != NULL && --room->chunk->users == 0)
+        room->chunk->used_bytes = 0;
+    *room = (nccl_room){0};
+}
+
+/* The GPU must be idle: freeing waits for it. */
+static void nccl_staging_close(nccl_staging *staging)
+{
+    while (staging->chunks != NULL) {
+        nccl_chunk *chunk = staging->chunks;
+        staging->chunks = chunk->next;
+        destroy_chunk(chunk);
+    }
+}
+
+enum { ROOM_ALIGN = 64 };
+
+/* What runs as one: all works from `first` on. */
+static nccl_turn turn_of(const nccl_group *g, const nccl_work *first)
+{
+    nccl_turn turn = {0};
+    uint64_t count = 0;
+    for (const nccl_work *w = first; w != NULL; w = w->next) {
+        count += w->what.count;
+        if (w->what.timeout_ms > g->timeout_ms)
+            turn.what |= NCCL_WHAT_FIRST;
+        if (collective_is_send_or_recv(w->what.kind))
+            turn.peers |= first_cause_bit(w->what.root);
+    }
+    turn.what |= nccl_what(first->next != NULL ? NCCL_WHAT_BATCH : (int)first->what.kind, count);
+    return turn;
+}
+
+/* Memory of the GPU for *c's input. What runs later on the own stream may have it again: so it is
+ * given back as soon as all is enqueued; and it stays where it is, for graphs. */
+static status take_aside(nccl_group *g, const collective *c, size_t size_bytes, nccl_room *out)
+{
+    enum cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
+    TRY(CUDA_CALL(cudaStreamIsCapturing(g->stream, &recording)));
+    if (recording != cudaStreamCaptureStatusNone && !nccl_staging_has(&g->aside, size_bytes))
+        return FAIL(STATUS_INVALID,
+                    "backend nccl has no room yet for the %zu bytes of this %s: do it once before "
+                    "it is recorded in a graph",
+                    size_bytes, collective_kind_name(c->kind));
+    return nccl_staging_take(&g->aside, size_bytes, out);
+}
+
+/* Enqueues the start, with the input scaled, and out of the way of an all_to_all in place: what is
+ * left then is plain. Neither is ever asked of a batch. */
+static status enter(nccl_group *g, nccl_work *first, nccl_room *aside)
+{
+    collective *c = &first->what, copy = *c;
+    nccl_turn turn = turn_of(g, first);
+    bool scaled = collective_reduces(c->kind) && (c->prescale < 1 || c->prescale > 1);
+    bool moved = c->kind == COLLECTIVE_ALL_TO_ALL && c->in == c->out;
+    size_t in_bytes = collective_in_bytes(c, g->rank, g->world_size);
+    if (!scaled)
+        TRY(nccl_kernels_enter(&g->counters, turn, g->stream));
+    if (!scaled && !moved)
+        return STATUS_OK;
+    if (moved || in_bytes != collective_out_bytes(c, g->rank, g->world_size)) {
+        TRY(take_aside(g, c, in_bytes, aside));
+        copy.out = aside->on_gpu;
+    }
+    c->in = copy.out;
+    copy.count = in_bytes / dtype_size(c->type);
+    if (scaled)
+        return nccl_kernels_enter_scaled(&g->counters, turn, &copy, g->stream);
+    return CUDA_CALL(
+        cudaMemcpyAsync(copy.out, copy.in, in_bytes, cudaMemcpyDeviceToDevice, g->stream));
+}
+
+/* Issues all in one group, so that no send or receive waits for another. Sets *call if it was the
+ * group's own call that failed. */
+static ncclResult_t issue(const nccl_group *g, const nccl_work *first, const char **call)
+{
+    nccl_place place = {g->comm.handle, g->stream, g->rank, g->world_size};
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess) {
+        *call = "ncclGroupStart";
+        return result;
+    }
+    for (const nccl_work *w = first;
+         w != NULL && (result == ncclSuccess || result == ncclInProgress); w = w->next)
+        result = nccl_operation_issue(&place, &w->what);
+    ncclResult_t ended = ncclGroupEnd(); /* also of a group that failed */
+    if (result != ncclSuccess && result != ncclInProgress)
+        return result;
+    if (ended != ncclSuccess && ended != ncclInProgress)
+        *call = "ncclGroupEnd";
+    return ended;
+}
+
+/* NCCL enqueues its part in a thread of its own, so it has to settle before anything is enqueued
+ * after it. */
+static status call_nccl(nccl_group *g, const nccl_work *first)
+{
+    nccl_ask ask = {nccl_watch_check, g->watch};
+    const char *name = first->next != NULL ? "a batch" : collective_kind_name(first->what.kind);
+    int64_t timeout_ms = 0;
+    for (const nccl_work *w = first; w != NULL; w = w->next)
+        timeout_ms = w->timeout_ms > timeout_ms ? w->timeout_ms : timeout_ms;
+    pthread_mutex_lock(&g->comm.lock);
+    nccl_watch_host_waits(g->watch, true);
+    const char *call = name;
+    ncclResult_t issued = issue(g, first, &call);
+    status st = nccl_call_status(issued, call, __FILE__, __LINE__);
+    if (st == STATUS_OK)
+        st = nccl_comm_settle(&g->comm, name,
+                              clock_deadline_ns(timeout_ms + NCCL_WATCHDOG_GRACE_MS), &ask);
+    nccl_watch_host_waits(g->watch, false);
+    pthread_mutex_unlock(&g->comm.lock);
+    return st == STATUS_OK ? st : nccl_watch_blame(g->watch, st);
+}
+
+/* Enqueues all works from `first` on as one; their memory is the GPU's. */
+static status run(nccl_group *g, nccl_work *first)
+{
+    nccl_room aside = {0};
+    status st = enter(g, first, &aside);
+    if (st == STATUS_OK)
+        st = call_nccl(g, first);
+    if (st == STATUS_OK)
+        st = nccl_kernels_leave(&g->counters, g->stream);
+    nccl_staging_give_back(&aside);
+    return st;
+}
+
+/* Orders the own stream after what is on `stream` now. The lock is held. */
+static status follow(nccl_group *g, cudaStream_t stream)
+{
+    TRY(CUDA_CALL(cudaEventRecord(g->ready, stream)));
+    return CUDA_CALL(cudaStreamWaitEvent(g->stream, g->ready, 0));
+}
+
+/* What the collective reads and sets, side by side in w->room. */
+static status make_room(nccl_group *g, nccl_work *w)
+{
+    collective *c = &w->what;
+    size_t in_bytes = collective_in_bytes(c, g->rank, g->world_size);
+    size_t in_room = (in_bytes + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
+    w->out_bytes = collective_out_bytes(c, g->rank, g->world_size);
+    TRY(nccl_staging_take(&g->staging, in_room + w->out_bytes + ROOM_ALIGN, &w->room));
+    w->out = c->kind == COLLECTIVE_BARRIER ? NULL : c->out;
+    w->result = w->room.pinned + in_room;
+    if (in_bytes > 0)
+        memcpy(w->room.pinned, c->in, in_bytes);
+    c->in = w->room.on_gpu;
+    c->out = w->room.on_gpu + in_room;
+    if (in_bytes == 0)
+        return STATUS_OK;
+    return CUDA_CALL(cudaMemcpyAsync(w->room.on_gpu, w->room.pinned, in_bytes,
+                                     cudaMemcpyHostToDevice, g->stream));
+}
+
+static status begin_on_host(nccl_group *g, nccl_work *w)
+{
+    enum cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
+    cudaStream_t devices = (cudaStream_t)g->dev->stream;
+    TRY(CUDA_CALL(cudaStreamIsCapturing(devices, &recording)));
+    if (recording != cudaStreamCaptureStatusNone)
+        return FAIL(STATUS_INVALID, "a collective on host memory cannot be recorded in a graph");
+    TRY(follow(g, devices));
+    TRY(CUDA_CALL(cudaEventRecord(w->begun, g->stream)));
+    return make_room(g, w);
+}
+
+static status end(nccl_group *g, nccl_work *w)
+{
+    if (w->stream == NULL && w->out_bytes > 0)
+        TRY(CUDA_CALL(cudaMemcpyAsync(w->result, w->what.out, w->out_bytes, cudaMemcpyDeviceToHost,
+                                      g->stream)));
+    return CUDA_CALL(cudaEventRecord(w->done, g->stream));
+}
+
+/* Enqueues all works from `first` on as one: a single one, or a batch of sends and receives, none
+ * of which waits for another. Records the events of each. The group's lock is held. */
+static status nccl_enqueue(nccl_group *g, nccl_work *first)
+{
+    for (nccl_work *w = first; w != NULL; w = w->next)
+        TRY(w->stream != NULL ? follow(g, w->stream) : begin_on_host(g, w));
+    TRY(run(g, first));
+    for (nccl_work *w = first; w != NULL; w = w->next)
+        TRY(end(g, w));
+    return STATUS_OK;
+}
 
 enum { IDLE_TIMEOUT_MS = 3000 }; /* for the GPU to end what was aborted */
 

@@ -1,7 +1,7 @@
 /* Collectives and messages through shared memory, for the ranks of one host.
  *
- *   send, recv    shm_messages.c: streams of bytes from rank to rank
- *   all others    shm_exchange.c: takers read what givers show
+ *   send, recv    shm_messages: streams of bytes from rank to rank
+ *   all others    shm_exchange: takers read what givers show
  *
  * A launch of a collective announces it in a note: what it is, and where its data lies if that is
  * in this rank's heap; a few numbers fit into the note itself. All else happens in wait(): it
@@ -13,15 +13,685 @@
  */
 #include "base/clock.h"
 #include "base/memory.h"
-#include "dist/backends/shm/shm_exchange.h"
-#include "dist/backends/shm/shm_messages.h"
-#include "dist/backends/shm/shm_note.h"
-#include "dist/backends/shm/shm_sync.h"
+#include "dist/backends/shm/shm_region.h"
+#include "dist/collective/collective.h"
 #include "dist/collective/process_group_ops.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+
+typedef struct shm_exchange {
+    shm_sync *sync; /* borrowed */
+    uint32_t round;
+    shm_offer *offers;  /* (world_size): what the ranks have announced of the one under way */
+    const void **given; /* (world_size) */
+    void **outs;        /* (world_size) */
+} shm_exchange;
+
+static void shm_exchange_free(shm_exchange *x); /* accepts all zero */
+
+/* Every collective is one exchange: givers show what they have, takers read it (its table is in
+ * dist/collective/collective.h). A giver's data lies in one of three places:
+ *
+ *   in its note      a few numbers, or in the note's annex up to SHM_ANNEX_BYTES: the takers have
+ *                    them with the announcement. Nobody waits a second time.
+ *   in its heap      takers read it there, as it lies.
+ *   in its slots     all else: chunk by chunk, each in a round of its own, in two slots in turn.
+ *                    While takers read one, the giver fills the other.
+ *
+ *                        round 1        round 2        round 3
+ *        giver    slot 1 [fill]         wait, then     [fill]
+ *                 slot 0         [fill]                wait, then  ...
+ *        taker           wait   [read 1]       [read 2]      [read 3]
+ *
+ * Givers of one collective may differ in this. If none needs slots there is one round for all.
+ *
+ * all_reduce has two more ways:
+ *
+ *   parts     in and out of every rank lie in the heaps. The elements are cut into one part per
+ *             rank. This rank reduces its part over all `in` and writes the result into every
+ *             `out`. Nobody else touches that part: one pass, without copies, also in place.
+ *   reduced   more than two ranks. Of each chunk, this rank reduces its part into its own slot;
+ *             once all have `reduced` theirs, every rank copies all parts from there. So each
+ *             element is added up once, and not by every rank.
+ *
+ * A round ends with `done`. Before a giver fills a slot again, all ranks are done with the round
+ * that used it last. At the end every rank waits until all are done: then what it has shown is its
+ * own again, and it knows that all others have moved all their counters. So it may leave without
+ * disturbing those that still look at them.
+ */
+
+enum { BLOCK_BYTES = 8 << 10 };
+
+static status shm_exchange_create(shm_sync *sync, int world_size, shm_exchange *out)
+{
+    size_t n = (size_t)world_size;
+    *out = (shm_exchange){.sync = sync};
+    out->offers = calloc(n, sizeof *out->offers);
+    out->given = calloc(n, sizeof *out->given);
+    out->outs = calloc(n, sizeof *out->outs);
+    if (out->offers == NULL || out->given == NULL || out->outs == NULL) {
+        shm_exchange_free(out);
+        return FAIL(STATUS_NO_MEMORY, "an exchange of %d ranks", world_size);
+    }
+    return STATUS_OK;
+}
+
+static void shm_exchange_free(shm_exchange *x)
+{
+    free(x->offers);
+    free(x->given);
+    free(x->outs);
+    *x = (shm_exchange){0};
+}
+
+enum { KEEP_UP_SHIFT = 20 }; /* every 2^20 rounds */
+
+static status finish_round(shm_exchange *x, int64_t deadline_ns)
+{
+    return shm_sync_await_all(x->sync, SHM_DONE, x->round, deadline_ns);
+}
+
+/* This rank's part: nobody else's. */
+static status reduce_parts_in_heaps(shm_exchange *x, const collective *c, int64_t deadline_ns)
+{
+    const shm_region *region = &x->sync->region;
+    exchange_part part = exchange_part_of(c, c->count, region->rank, region->world_size);
+    size_t begin_bytes = part.begin * dtype_size(c->type);
+    bool in_place = true;
+    for (int rank = 0; rank < region->world_size; rank++) {
+        unsigned char *heap = shm_region_heap(region, rank) + begin_bytes;
+        x->given[rank] = heap + x->offers[rank].in;
+        x->outs[rank] = heap + x->offers[rank].out;
+        in_place = in_place && x->offers[rank].in == x->offers[rank].out;
+    }
+    reduce_parts parts = {x->given, region->world_size, x->outs, region->world_size};
+    size_t count = part.end - part.begin;
+    if (count > 0 && in_place)
+        reduce_buffers(c->type, c->op, c->prescale, x->outs, region->world_size, count);
+    else if (count > 0)
+        reduce_into(c->type, c->op, c->prescale, &parts, count);
+    shm_sync_arrive(x->sync, SHM_DONE, ++x->round);
+    return finish_round(x, deadline_ns);
+}
+
+/* Takers read it where it lies: it is shown, and its owner does not overwrite it meanwhile. */
+static bool is_read_in_heap(const shm_offer *offer)
+{
+    return offer->in != SHM_NO_OFFSET && offer->in != offer->out;
+}
+
+/* How a collective is cut into rounds. */
+typedef struct rounds {
+    const collective *c;
+    size_t rows, row_bytes; /* of a giver's `in` */
+    size_t most;            /* elements of a row in one round */
+    uint32_t first, n;
+    bool staged; /* a giver uses slots */
+    bool reduced;
+} rounds;
+
+static rounds cut(const shm_exchange *x, const collective *c)
+{
+    const shm_region *region = &x->sync->region;
+    size_t size = dtype_size(c->type), rows = (size_t)exchange_rows(c, region->world_size);
+    rounds r = {.c = c, .rows = rows, .row_bytes = c->count * size, .first = x->round + 1};
+    r.reduced = c->kind == COLLECTIVE_ALL_REDUCE && region->world_size > 2;
+    for (int rank = 0; rank < region->world_size; rank++)
+        if (exchange_is_read(c, rank) && !is_read_in_heap(&x->offers[rank]))
+            r.staged = true;
+    r.most = r.staged || r.reduced ? SHM_SLOT_BYTES / (rows * size) : c->count;
+    r.n = (uint32_t)((c->count + r.most - 1) / r.most);
+    return r;
+}
+
+/* Elements of each row in round `k` of them. */
+static size_t count_of(const rounds *r, uint32_t k)
+{
+    size_t left = r->c->count - k * r->most;
+    return left < r->most ? left : r->most;
+}
+
+/* Fills this rank's slot for round k, if it needs one. */
+static status stage(shm_exchange *x, const rounds *r, uint32_t k, int64_t deadline_ns)
+{
+    const shm_region *region = &x->sync->region;
+    uint32_t round = r->first + k;
+    size_t size = dtype_size(r->c->type), some_bytes = count_of(r, k) * size;
+    if (!r->staged && !r->reduced)
+        return STATUS_OK;
+    TRY(shm_sync_await_all(x->sync, SHM_DONE, round - SHM_SLOTS, deadline_ns));
+    if (exchange_is_read(r->c, region->rank) && !is_read_in_heap(&x->offers[region->rank])) {
+        unsigned char *slot = shm_region_slot(region, region->rank, round);
+        const unsigned char *in = (const unsigned char *)r->c->in + k * r->most * size;
+        for (size_t row = 0; row < r->rows; row++)
+            memory_stream(slot + row * some_bytes, in + row * r->row_bytes, some_bytes);
+    }
+    shm_sync_arrive(x->sync, SHM_STAGED, round);
+    return STATUS_OK;
+}
+
+/* Sets x->given to what this rank takes in round k. */
+static void find_given(shm_exchange *x, const rounds *r, uint32_t k)
+{
+    const shm_region *region = &x->sync->region;
+    size_t size = dtype_size(r->c->type), row = exchange_row(r->c, region->rank);
+    size_t at_bytes = row * r->row_bytes + k * r->most * size;
+    for (int rank = 0; rank < region->world_size; rank++) {
+        if (!exchange_gives(r->c, rank))
+            x->given[rank] = NULL;
+        else if (rank == region->rank)
+            x->given[rank] = (const unsigned char *)r->c->in + at_bytes;
+        else if (is_read_in_heap(&x->offers[rank]))
+            x->given[rank] = shm_region_heap(region, rank) + x->offers[rank].in + at_bytes;
+        else
+            x->given[rank] =
+                shm_region_slot(region, rank, r->first + k) + row * count_of(r, k) * size;
+    }
+}
+
+/* Reduces elements begin .. end - 1 of what x->given says, and streams them to `slot`. */
+static void reduce_to_slot(shm_exchange *x, const collective *c, exchange_part part,
+                           unsigned char *slot)
+{
+    _Alignas(SHM_LINE_BYTES) unsigned char block[BLOCK_BYTES];
+    size_t size = dtype_size(c->type), most = BLOCK_BYTES / size, some;
+    int world_size = x->sync->region.world_size;
+    for (int rank = 0; rank < world_size; rank++)
+        x->given[rank] = (const unsigned char *)x->given[rank] + part.begin * size;
+    for (size_t at = part.begin; at < part.end; at += some) {
+        some = part.end - at < most ? part.end - at : most;
+        reduce_parts parts = {x->given, world_size, (void *const[]){block}, 1};
+        reduce_into(c->type, c->op, c->prescale, &parts, some);
+        memory_stream(slot + at * size, block, some * size);
+        for (int rank = 0; rank < world_size; rank++)
+            x->given[rank] = (const unsigned char *)x->given[rank] + some * size;
+    }
+}
+
+/* Round k of an all_reduce: this rank's part into its slot, then all parts from their slots. */
+static status take_reduced(shm_exchange *x, const rounds *r, uint32_t k, int64_t deadline_ns)
+{
+    const shm_region *region = &x->sync->region;
+    const collective *c = r->c;
+    uint32_t round = r->first + k;
+    size_t size = dtype_size(c->type), some = count_of(r, k);
+    exchange_part own = exchange_part_of(c, some, region->rank, region->world_size);
+    reduce_to_slot(x, c, own, shm_region_slot(region, region->rank, round));
+    shm_sync_arrive(x->sync, SHM_REDUCED, round);
+    TRY(shm_sync_await_all(x->sync, SHM_REDUCED, round, deadline_ns));
+    unsigned char *out = (unsigned char *)c->out + k * r->most * size;
+    for (int step = 0; step < region->world_size; step++) {
+        int rank = (region->rank + step) % region->world_size;
+        exchange_part part = exchange_part_of(c, some, rank, region->world_size);
+        memcpy(out + part.begin * size, shm_region_slot(region, rank, round) + part.begin * size,
+               (part.end - part.begin) * size);
+    }
+    return STATUS_OK;
+}
+
+static status do_round(shm_exchange *x, const rounds *r, uint32_t k, int64_t deadline_ns)
+{
+    const shm_region *region = &x->sync->region;
+    if (exchange_takes(r->c, region->rank)) {
+        if (r->staged || r->reduced)
+            TRY(shm_sync_await_all(x->sync, SHM_STAGED, r->first + k, deadline_ns));
+        find_given(x, r, k);
+        if (r->reduced)
+            TRY(take_reduced(x, r, k, deadline_ns));
+        else
+            exchange_take(r->c, region->rank, region->world_size, x->given, k * r->most,
+                          count_of(r, k));
+    }
+    shm_sync_arrive(x->sync, SHM_DONE, r->first + k);
+    return STATUS_OK;
+}
+
+static status do_rounds(shm_exchange *x, const collective *c, int64_t deadline_ns)
+{
+    rounds r = cut(x, c);
+    TRY(stage(x, &r, 0, deadline_ns));
+    for (uint32_t k = 0; k < r.n; k++) {
+        if (k + 1 < r.n)
+            TRY(stage(x, &r, k + 1, deadline_ns));
+        TRY(do_round(x, &r, k, deadline_ns));
+    }
+    x->round += r.n;
+    return finish_round(x, deadline_ns);
+}
+
+/* From the ranks' notes or annexes, which nobody overwrites before this rank has ended the
+ * collective. */
+static void take_from_notes(shm_exchange *x, const collective *c, uint32_t index)
+{
+    const shm_region *region = &x->sync->region;
+    size_t at_bytes = exchange_row(c, region->rank) * c->count * dtype_size(c->type);
+    shm_note_find_data(region, c, index, x->given);
+    if (exchange_gives(c, region->rank))
+        x->given[region->rank] = c->in;
+    for (int rank = 0; rank < region->world_size; rank++)
+        x->given[rank] = (const unsigned char *)x->given[rank] + at_bytes;
+    if (exchange_takes(c, region->rank))
+        exchange_take(c, region->rank, region->world_size, x->given, 0, c->count);
+}
+
+/* Rounds are compared modulo 2^32, so that a counter that many collectives do not use must not
+ * stay far behind. */
+static void keep_up(shm_exchange *x)
+{
+    shm_sync_arrive(x->sync, SHM_STAGED, x->round);
+    shm_sync_arrive(x->sync, SHM_REDUCED, x->round);
+}
+
+/* Does what all ranks have announced as collective `index` (shm_note_write), and returns when c->in
+ * and c->out are this rank's again. STATUS_INVALID if ranks have announced different ones; else the
+ * failures of shm_sync_await_all. */
+static status shm_exchange_run(shm_exchange *x, const collective *c, uint32_t index,
+                               int64_t deadline_ns)
+{
+    const shm_region *region = &x->sync->region;
+    TRY(shm_sync_await_all(x->sync, SHM_ANNOUNCED, index, deadline_ns));
+    TRY(shm_note_check_all(region, c, index));
+    if (shm_note_fits_annex(c, region->world_size)) {
+        take_from_notes(x, c, index);
+        return STATUS_OK;
+    }
+    TRY(shm_note_read_offers(region, c, index, x->offers));
+    bool in_heaps = c->kind == COLLECTIVE_ALL_REDUCE;
+    for (int rank = 0; rank < region->world_size; rank++)
+        in_heaps =
+            in_heaps && x->offers[rank].in != SHM_NO_OFFSET && x->offers[rank].out != SHM_NO_OFFSET;
+    uint32_t before = x->round;
+    TRY(in_heaps ? reduce_parts_in_heaps(x, c, deadline_ns) : do_rounds(x, c, deadline_ns));
+    if ((before ^ x->round) >> KEEP_UP_SHIFT != 0)
+        keep_up(x);
+    return STATUS_OK;
+}
+
+/* Sends and receives between two ranks. */
+
+/* A send or recv under way. */
+typedef struct shm_message {
+    struct shm_message *next; /* with the same peer, in the order of launch */
+    const collective *what;
+    size_t moved; /* bytes in the channel, of a send */
+    _Atomic bool is_done;
+} shm_message;
+
+struct shm_sends;
+struct shm_receives;
+
+typedef struct shm_messages {
+    shm_sync *sync; /* borrowed; its `idle` is to be shm_messages_move */
+    int world_size;
+    pthread_mutex_t lock;      /* of all below: launches may come from another thread than waits */
+    struct shm_sends *to;      /* (world_size) */
+    struct shm_receives *from; /* (world_size) */
+    int under_way;
+} shm_messages;
+
+static void shm_messages_free(shm_messages *m); /* accepts all zero */
+
+/* From each rank to each other one there is a channel: a stream of bytes through a ring in shared
+ * memory. The sender alone moves `written` on, the receiver alone `read`.
+ *
+ *   channel   | head 17 | bytes of 17 ............. | head 18 | bytes of 18 .. (free) ..........|
+ *                       ^ read                                               ^ written
+ *
+ * A send writes its head (tag, type, count) and its bytes, piece by piece as there is room, after
+ * the sends before it to the same peer. It is done when all is in the channel: one that fits does
+ * not need its receiver.
+ *
+ * A receiver reads a channel while it has a recv of that peer. The message at hand belongs to the
+ * oldest recv with its tag. If there is none yet, it is `kept` in memory of this rank until one
+ * comes, so that those after it with other tags get through.
+ *
+ * Each wait, also that of a collective, moves all channels of this rank on. So two ranks that wait
+ * for different messages of each other do not wait for ever.
+ *
+ * Heads lie at whole cache lines, and all counts are multiples of a line.
+ */
+
+enum { PIECE_BYTES = 32 << 10, STREAMED_BYTES = 4 << 10 };
+
+typedef struct head {
+    uint64_t count;
+    uint32_t type, tag;
+} head;
+
+typedef struct shm_sends {
+    shm_message *first, *last; /* not all in the channel */
+} shm_sends;
+
+/* A message that came before its recv. */
+typedef struct kept {
+    struct kept *next;
+    head head;
+    shm_message *owner; /* the recv that came meanwhile; NULL: none */
+    unsigned char bytes[];
+} kept;
+
+typedef struct shm_receives {
+    shm_message *first, *last; /* not done, and without a message */
+    kept *kept_first, *kept_last;
+
+    /* The message at hand. */
+    bool is_open;
+    head head;
+    size_t moved;
+    shm_message *owner; /* its recv; NULL: `filled` gets it */
+    kept *filled;
+} shm_receives;
+
+static size_t whole_lines(size_t size_bytes)
+{
+    return (size_bytes + SHM_LINE_BYTES - 1) / SHM_LINE_BYTES * SHM_LINE_BYTES;
+}
+
+static size_t bytes_of(const head *h)
+{
+    return h->count * dtype_size((dtype)h->type);
+}
+
+/* In the channel, with its head. */
+static size_t length_of(const head *h)
+{
+    return whole_lines(sizeof *h + bytes_of(h));
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Few bytes are there sooner through the caches. */
+static void put_piece(unsigned char *out, const void *in, size_t size_bytes)
+{
+    if (size_bytes < STREAMED_BYTES)
+        memcpy(out, in, size_bytes);
+    else
+        memory_stream(out, in, size_bytes);
+}
+
+/* Copies at position `at` of the ring, in two pieces if that goes over its end. */
+static void put(shm_channel *channel, uint64_t at, const void *data, size_t size_bytes)
+{
+    size_t begin = at % SHM_CHANNEL_BYTES, before = least(SHM_CHANNEL_BYTES - begin, size_bytes);
+    put_piece(channel->bytes + begin, data, before);
+    put_piece(channel->bytes, (const unsigned char *)data + before, size_bytes - before);
+}
+
+static void get(const shm_channel *channel, uint64_t at, void *data, size_t size_bytes)
+{
+    size_t begin = at % SHM_CHANNEL_BYTES, before = least(SHM_CHANNEL_BYTES - begin, size_bytes);
+    memcpy(data, channel->bytes + begin, before);
+    memcpy((unsigned char *)data + before, channel->bytes, size_bytes - before);
+}
+
+/* Which bytes of the data lie in bytes moved .. moved + some - 1 of the message. */
+typedef struct stretch {
+    size_t skip; /* of them are head */
+    size_t begin, size_bytes;
+} stretch;
+
+static stretch data_of(const head *h, size_t moved, size_t some)
+{
+    size_t skip = moved == 0 ? sizeof *h : 0, begin = moved + skip - sizeof *h;
+    return (stretch){skip, begin, least(some - skip, bytes_of(h) - least(begin, bytes_of(h)))};
+}
+
+/* Writes sends into the channel as long as there is room. */
+static void push(shm_messages *m, int peer)
+{
+    shm_sends *sends = &m->to[peer];
+    shm_channel *channel = shm_region_channel(&m->sync->region, m->sync->region.rank, peer);
+    uint64_t written = atomic_load_explicit(&channel->written, memory_order_relaxed);
+    while (sends->first != NULL) {
+        shm_message *s = sends->first;
+        const collective *c = s->what;
+        head h = {.count = c->count, .type = (uint32_t)c->type, .tag = (uint32_t)c->tag};
+        uint64_t read = atomic_load(&channel->read);
+        size_t room = SHM_CHANNEL_BYTES - (size_t)(written - read);
+        size_t some = least(least(room, PIECE_BYTES), length_of(&h) - s->moved);
+        if (some == 0 || room > SHM_CHANNEL_BYTES || room % SHM_LINE_BYTES != 0)
+            return; /* no room, or the peer's counter is none of ours */
+        stretch data = data_of(&h, s->moved, some);
+        if (s->moved == 0)
+            put(channel, written, &h, sizeof h);
+        put(channel, written + data.skip, (const unsigned char *)c->in + data.begin,
+            data.size_bytes);
+        written += some;
+        s->moved += some;
+        atomic_store(&channel->written, written);
+        shm_sync_ring(m->sync, peer);
+        if (s->moved == length_of(&h)) {
+            sends->first = s->next;
+            m->under_way--;
+            atomic_store(&s->is_done, true);
+        }
+    }
+}
+
+/* The first recv with this tag, taken off the list; NULL: none. */
+static shm_message *take_recv(shm_receives *r, uint32_t tag)
+{
+    shm_message *before = NULL, *found = r->first;
+    while (found != NULL && (uint32_t)found->what->tag != tag) {
+        before = found;
+        found = found->next;
+    }
+    if (found == NULL)
+        return NULL;
+    *(before == NULL ? &r->first : &before->next) = found->next;
+    if (r->last == found)
+        r->last = before;
+    return found;
+}
+
+static status check_same(const head *h, const collective *c)
+{
+    if (h->count == c->count && h->type == (uint32_t)c->type)
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+                "rank %d sends %zu x %s with tag %d, but this rank receives %zu x %s", c->root,
+                (size_t)h->count, dtype_name((dtype)h->type), c->tag, c->count,
+                dtype_name(c->type));
+}
+
+/* Takes the next head, which has come, and finds who gets the message. */
+static status open_message(shm_receives *r, const shm_channel *channel, uint64_t at, int peer)
+{
+    get(channel, at, &r->head, sizeof r->head);
+    size_t size_bytes;
+    if (r->head.type >= DTYPE_COUNT ||
+        !memory_product(r->head.count, dtype_size((dtype)r->head.type), &size_bytes) ||
+        size_bytes > PTRDIFF_MAX / 2)
+        return FAIL(STATUS_PEER, "rank %d scribbled over the shared memory", peer);
+    r->owner = take_recv(r, r->head.tag);
+    r->moved = 0;
+    if (r->owner != NULL)
+        TRY(check_same(&r->head, r->owner->what));
+    if (r->owner == NULL) {
+        kept *k = malloc(sizeof *k + size_bytes);
+        if (k == NULL)
+            return FAIL(STATUS_NO_MEMORY, "%zu bytes from rank %d with tag %u, before its recv",
+                        size_bytes, peer, r->head.tag);
+        *k = (kept){.head = r->head};
+        *(r->kept_first == NULL ? &r->kept_first : &r->kept_last->next) = k;
+        r->filled = r->kept_last = k;
+    }
+    r->is_open = true;
+    return STATUS_OK;
+}
+
+static void end_recv(shm_messages *m, shm_message *owner)
+{
+    m->under_way--;
+    atomic_store(&owner->is_done, true);
+}
+
+/* Gives a kept message, which is whole, to its recv. */
+static void hand_over(shm_messages *m, shm_receives *r, kept *k, shm_message *owner)
+{
+    kept *before = NULL;
+    for (kept *i = r->kept_first; i != k; i = i->next)
+        before = i;
+    *(before == NULL ? &r->kept_first : &before->next) = k->next;
+    if (r->kept_last == k)
+        r->kept_last = before;
+    memcpy(owner->what->out, k->bytes, bytes_of(&k->head));
+    free(k);
+    end_recv(m, owner);
+}
+
+static void close_message(shm_messages *m, shm_receives *r)
+{
+    kept *k = r->filled;
+    r->is_open = false;
+    r->filled = NULL;
+    if (k == NULL)
+        end_recv(m, r->owner);
+    else if (k->owner != NULL)
+        hand_over(m, r, k, k->owner);
+}
+
+static bool is_wanted(const shm_receives *r)
+{
+    bool is_claimed = r->is_open && (r->owner != NULL || r->filled->owner != NULL);
+    return r->first != NULL || is_claimed;
+}
+
+/* Reads from the channel what has come, as long as there is a recv. */
+static status pull(shm_messages *m, int peer)
+{
+    shm_receives *r = &m->from[peer];
+    shm_channel *channel = shm_region_channel(&m->sync->region, peer, m->sync->region.rank);
+    uint64_t read = atomic_load_explicit(&channel->read, memory_order_relaxed);
+    while (is_wanted(r)) {
+        uint64_t written = atomic_load(&channel->written);
+        size_t there = (size_t)(written - read);
+        if (there == 0)
+            return STATUS_OK;
+        if (there > SHM_CHANNEL_BYTES || there % SHM_LINE_BYTES != 0)
+            return FAIL(STATUS_PEER, "rank %d scribbled over the shared memory", peer);
+        if (!r->is_open)
+            TRY(open_message(r, channel, read, peer));
+        size_t some = least(least(there, PIECE_BYTES), length_of(&r->head) - r->moved);
+        stretch data = data_of(&r->head, r->moved, some);
+        unsigned char *out = r->filled != NULL ? r->filled->bytes : r->owner->what->out;
+        get(channel, read + data.skip, out + data.begin, data.size_bytes);
+        read += some;
+        r->moved += some;
+        atomic_store(&channel->read, read);
+        shm_sync_ring(m->sync, peer);
+        if (r->moved == length_of(&r->head))
+            close_message(m, r);
+    }
+    return STATUS_OK;
+}
+
+/* Moves all messages of this rank on; ctx: the shm_messages. *more: some are not done. */
+static status shm_messages_move(void *ctx, bool *more)
+{
+    shm_messages *m = ctx;
+    status st = STATUS_OK;
+    pthread_mutex_lock(&m->lock);
+    for (int peer = 0; peer < m->world_size && m->under_way > 0; peer++) {
+        push(m, peer);
+        if (st == STATUS_OK)
+            st = pull(m, peer);
+    }
+    *more = m->under_way > 0;
+    pthread_mutex_unlock(&m->lock);
+    return st;
+}
+
+static status shm_messages_create(shm_sync *sync, int world_size, shm_messages *out)
+{
+    size_t n = (size_t)world_size;
+    *out = (shm_messages){.sync = sync, .world_size = world_size};
+    pthread_mutex_init(&out->lock, NULL);
+    out->to = calloc(n, sizeof *out->to);
+    out->from = calloc(n, sizeof *out->from);
+    if (out->to == NULL || out->from == NULL) {
+        shm_messages_free(out);
+        return FAIL(STATUS_NO_MEMORY, "messages of %d ranks", world_size);
+    }
+    return STATUS_OK;
+}
+
+static void shm_messages_free(shm_messages *m)
+{
+    if (m->sync == NULL)
+        return;
+    for (int peer = 0; m->from != NULL && peer < m->world_size; peer++)
+        while (m->from[peer].kept_first != NULL) {
+            kept *k = m->from[peer].kept_first;
+            m->from[peer].kept_first = k->next;
+            free(k);
+        }
+    free(m->to);
+    free(m->from);
+    pthread_mutex_destroy(&m->lock);
+    *m = (shm_messages){0};
+}
+
+/* Finds the oldest message that came before this recv; else the recv waits for one. */
+static status launch_recv(shm_messages *m, shm_receives *r, shm_message *message)
+{
+    kept *k = r->kept_first;
+    while (k != NULL && (k->owner != NULL || k->head.tag != (uint32_t)message->what->tag))
+        k = k->next;
+    if (k != NULL)
+        TRY(check_same(&k->head, message->what));
+    if (k == NULL) {
+        *(r->first == NULL ? &r->first : &r->last->next) = message;
+        r->last = message;
+    } else if (k == r->filled) {
+        k->owner = message;
+    } else {
+        hand_over(m, r, k, message);
+    }
+    return STATUS_OK;
+}
+
+/* Starts a send or recv. *message and *what are borrowed until it has been waited for, or to
+ * shm_messages_free. A send goes into the channel at once, as far as there is room. */
+static status shm_messages_launch(shm_messages *m, const collective *what, shm_message *message)
+{
+    status st = STATUS_OK;
+    *message = (shm_message){.what = what};
+    pthread_mutex_lock(&m->lock);
+    m->under_way++;
+    if (what->kind == COLLECTIVE_SEND) {
+        shm_sends *sends = &m->to[what->root];
+        *(sends->first == NULL ? &sends->first : &sends->last->next) = message;
+        sends->last = message;
+        push(m, what->root);
+    } else {
+        st = launch_recv(m, &m->from[what->root], message);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return st;
+}
+
+/* Returns once it is done: what is sent is in the channel, what is received is in place. Moves all
+ * messages of this rank on. Failures of shm_sync_await_done; STATUS_INVALID if the other side of a
+ * message that this rank receives has another count or type. */
+static status shm_messages_wait(shm_messages *m, const shm_message *message, int64_t deadline_ns)
+{
+    bool sends = message->what->kind == COLLECTIVE_SEND;
+    if (atomic_load(&message->is_done))
+        return STATUS_OK;
+    return shm_sync_await_done(m->sync,
+                               &(shm_awaited){.done = &message->is_done,
+                                              .peer = message->what->root,
+                                              .what = sends ? "receive" : "send"},
+                               deadline_ns);
+}
 
 enum { HEAP_ALIGN = 64 };
 

@@ -10,6 +10,7 @@
 #ifndef MNIST_DDP_DIST_BACKENDS_SHM_SHM_REGION_H
 #define MNIST_DDP_DIST_BACKENDS_SHM_SHM_REGION_H
 
+#include "dist/collective/collective.h"
 #include "dist/health/first_cause.h"
 
 #include <stdatomic.h>
@@ -111,16 +112,96 @@ typedef struct shm_region {
  * their way. STATUS_TIMEOUT, STATUS_NO_MEMORY, STATUS_PEER if rank 0 is gone or handed over
  * something else. */
 status shm_region_create(const group_setup *setup, int64_t deadline_ns, shm_region *out);
-void shm_region_close(shm_region *region);
 
-/* Of a rank's note of collective `index`; overwritten as that is. */
-unsigned char *shm_region_annex(const shm_region *region, int rank, uint32_t index);
 /* The rank's slot of a round. */
 unsigned char *shm_region_slot(const shm_region *region, int rank, uint32_t round);
 shm_channel *shm_region_channel(const shm_region *region, int from, int to);
 unsigned char *shm_region_heap(const shm_region *region, int rank);
 
-/* Offset of data[0..size_bytes-1] in this rank's own heap, or SHM_NO_OFFSET. */
-uint64_t shm_region_offset(const shm_region *region, const void *data, size_t size_bytes);
+/* What a rank tells the others of a collective before it begins. */
+
+/* What a rank's note says of data that fits no annex: where they lie in its heap; SHM_NO_OFFSET:
+ * not there, or not for others. */
+typedef struct shm_offer {
+    uint64_t in, out;
+} shm_offer;
+
+/* Does a giver's data lie in its note, or in that's annex? All ranks say the same. */
+bool shm_note_fits_annex(const collective *c, int world_size);
+
+/* Writes this rank's note of collective `index`, all but that, and its annex. An all_reduce out of
+ * place whose `out` lies in the heap, and `in` does not, is copied there first and is in place for
+ * the others. */
+void shm_note_write(const shm_region *region, const collective *c, uint32_t index);
+
+/* Of collective `index`, whose notes have come. STATUS_INVALID with the first rank that has
+ * announced another collective than this rank. */
+status shm_note_check_all(const shm_region *region, const collective *c, uint32_t index);
+
+/* Sets out (world_size) to where data that fits lies. */
+void shm_note_find_data(const shm_region *region, const collective *c, uint32_t index,
+                        const void **out);
+
+/* Of data that does not fit, offers (world_size). STATUS_PEER if a rank points outside its heap. */
+status shm_note_read_offers(const shm_region *region, const collective *c, uint32_t index,
+                            shm_offer *offers);
+
+/* Ranks that wait until all have come to a stage: a short spin, then a futex. Between slices of
+ * that they look for peers that died or left. */
+
+/* What a rank does while it waits. Sets *more if there is some left that peers must come for. */
+typedef status shm_idle_fn(void *ctx, bool *more);
+
+typedef struct shm_sync {
+    shm_region region;
+    first_cause *cause;
+    int looks; /* before the first pause, and between yields after that */
+    atomic_bool aborted;
+    shm_idle_fn *idle; /* NULL: nothing */
+    void *idle_ctx;
+} shm_sync;
+
+/* Returns when all ranks have done so (first_cause_create, with its failures). Takes the region
+ * over, also on failure. */
+status shm_sync_create(shm_sync *sync, const shm_region *region, const group_setup *setup,
+                       int64_t deadline_ns);
+
+/* Tells all ranks that this one closes its group: whoever still waits fails. Those who wait for
+ * stages that all have come to do not notice. Accepts all zero. */
+void shm_sync_close(shm_sync *sync);
+
+/* From any thread: this rank waits no longer, STATUS_PEER, within 50 ms. */
+void shm_sync_abort(shm_sync *sync);
+
+/* This rank has come to `value` of the stage. Whoever waits for that sees all that it has written;
+ * the last rank wakes those that sleep. */
+void shm_sync_arrive(shm_sync *sync, shm_stage stage, uint32_t value);
+
+/* The two halves of that: peers see it, and then sleepers are woken. Between them a rank that is
+ * about to wait itself may look for the others, while what it shows is on its way to them. */
+void shm_sync_show(shm_sync *sync, shm_stage stage, uint32_t value);
+void shm_sync_wake(shm_sync *sync, shm_stage stage, uint32_t value);
+
+/* Looks a few times, without a pause, whether all have come to `want`. */
+bool shm_sync_look(const shm_sync *sync, shm_stage stage, uint32_t want);
+
+/* Returns once all ranks have come to `want`. STATUS_TIMEOUT at the deadline; STATUS_PEER if any
+ * rank died or closed its group before. The message names the rank. Failures of sync->idle. */
+status shm_sync_await_all(shm_sync *sync, shm_stage stage, uint32_t want, int64_t deadline_ns);
+
+/* Wakes a rank that sleeps in shm_sync_await_done, after a channel of it has been written to or
+ * read from. */
+void shm_sync_ring(shm_sync *sync, int rank);
+
+/* What shm_sync_await_done waits for, by sync->idle. */
+typedef struct shm_awaited {
+    const _Atomic bool *done;
+    int peer;         /* it must move for that */
+    const char *what; /* what it must do: "receive" */
+} shm_awaited;
+
+/* Calls sync->idle until *what->done. STATUS_TIMEOUT at the deadline; STATUS_PEER if the peer died
+ * or closed its group before. The message names it. Failures of sync->idle. */
+status shm_sync_await_done(shm_sync *sync, const shm_awaited *what, int64_t deadline_ns);
 
 #endif
