@@ -156,7 +156,7 @@ def tell_fit(document, fit, held, sigma):
     print(f"{settings['backend']}, {fit.cores} cores: fitted to {len(document['cases'])} cases; "
           "the machine's terms")
     print(f"  latency {terms.get('latency', 0) * 1e6:.3g} us a message, bandwidth "
-          f"{8e-9 / terms['bandwidth'] if terms.get('bandwidth') else math.inf:.3g} Gb/s, switching "
+          f"{8e-9 / (terms.get('bandwidth') or math.nan):.3g} Gb/s, switching "
           f"{terms.get('switching', 0) * 1e6:.3g} us, sharing {terms['sharing'] * 1e6:.3g} us")
     for model, size in fit.parameters.items():
         print(f"  {model}: {terms[model] * 1e6:.3g} us an image, "
@@ -177,8 +177,9 @@ def project(flags, document, fits, held, model):
     measured = max(c["ranks"] for c in document["cases"])
     wanted = flags.project_ranks or [2 ** i for i in range((NEAR * measured).bit_length())]
     for batch, weak in ((flags.project_batch, True), (flags.project_global_batch, False)):
-        print(f"\nPROJECTION, not measured: {model}, {'weak' if weak else 'strong'} scaling, {batch} "
-              f"images {'per rank' if weak else 'of all ranks'}; images/s, efficiency")
+        name, whose = ("weak", "per rank") if weak else ("strong", "of all ranks")
+        print(f"\nPROJECTION, not measured: {model}, {name} scaling, {batch} images {whose}; "
+              "images/s, efficiency")
         print("ranks".rjust(7) + "".join(way.rjust(14) for way in WAYS) + "  error")
         for ranks in wanted:
             if not held and ranks > NEAR * measured:
@@ -217,7 +218,7 @@ def main():
             document = json.load(file)
         cases, settings = document.get("cases"), document.get("settings")
         if not settings or not any(c["what"] == "ddp" and c["ranks"] == 1 for c in cases):
-            sys.exit(f"{path}: not what mnist_ddp bench scaling writes, or no step of one rank in it")
+            sys.exit(f"{path}: not what mnist_ddp bench scaling writes, or no step of one rank")
         sigma = flags.sigma / 100 if flags.sigma is not None else sigma_of(cases)
         if sigma is None:
             sys.exit(f"{path}: one run of each case does not tell how ranks scatter: measure with "

@@ -377,8 +377,9 @@ def draw_benchmark(_program):
 def draw_scaling(_program):
     """The projection of page 10: images per second by ranks."""
     page = (PAGES / "10-where-it-stops-scaling.md").read_text()
-    names = {"DDP ring": "#0969da", "DDP tree": "#1a7f37", "DDP hierarchical": "#8250df",
-             "parameter server": "#bc4c00", "DP master": RED}
+    names = {"ring": "#0969da", "tree": "#1a7f37", "hierarchical": "#8250df", "server": "#bc4c00",
+             "master": RED}
+    rows = re.findall(r"^ *(\d+)((?: +[\d.]+[kMG]? +[\d.]+){5}) +\d+ %$", page, re.M)
     picture = Picture(700, 330, "images per second by ranks, as the model projects it")
     plot = Plot(picture, (70, 20, 450, 250), (0, 5), (4.5, 10))
     plot.ticks({10 ** n: f"{10 ** n:,}" for n in range(6)},
@@ -387,10 +388,10 @@ def draw_scaling(_program):
     picture.line([plot.place(n, 50000 * n) for n in (1, 1e5)], GREY, 1.5, True)
     lowest = []
     for name, colour in names.items():
-        cells = re.search(rf"^{name} .*?(( +[\d.]+[kMG]?){{6}})$", page, re.M)[1].split()
         units = {"k": 1e3, "M": 1e6, "G": 1e9}
-        points = [(10 ** n, float(cell.rstrip("kMG")) * units.get(cell[-1], 1))
-                  for n, cell in enumerate(cells)]
+        cells = [cells.split()[2 * list(names).index(name)] for _, cells in rows]
+        points = [(int(ranks), float(cell.rstrip("kMG")) * units.get(cell[-1], 1))
+                  for (ranks, _), cell in zip(rows, cells)]
         plot.curve(points, colour)
         _, y = plot.place(*points[-1])
         while any(abs(y - other) < 16 for other in lowest):

@@ -7,8 +7,8 @@ A command is
 - `mnist_ddp ...` between backticks, in running text or in a table. If no flag or file follows, it
   names a command, whose help must be there.
 
-Each document has a folder of its own, where its commands run in their order. In it lie configs/ and
-scripts/ as here, the finished runs RUN, RUN1, RUN2, runs/a and runs/b, MNIST's files in DIR, a
+Each document has a folder of its own, where its commands run in their order. In it lie bench/,
+configs/ and scripts/ as here, the finished runs RUN, RUN1, RUN2, runs/a and runs/b, MNIST's files in DIR, a
 train.py, and the drawing seven.png. Runs see 64 training and 20 test images, and have one epoch if
 they do not say more. `make TARGET` is not run; the target must be there.
 
@@ -252,7 +252,7 @@ def run_document(document, commands, work):
     """Runs them; the lines to print, and how many were run, skipped, failed."""
     folder = work / document.relative_to(SOURCE)
     folder.mkdir(parents=True)
-    for name in ("configs", "scripts"):
+    for name in ("bench", "configs", "scripts"):
         (folder / name).symlink_to(SOURCE / name)
     for name in ("RUN", "RUN1", "RUN2", "runs/a", "runs/b"):
         shutil.copytree(work / "RUN", folder / name)

@@ -15,7 +15,7 @@ int bench_command(const options *opts, int argc, char **argv);
 
 /* The same, of one benchmark. */
 int dp_vs_ddp_command(const options *opts, int argc, char **argv); /* DP beside DDP */
-int scaling_command(const options *opts, int argc, char **argv);   /* a cost model */
+int scaling_command(const options *opts, int argc, char **argv);   /* by ranks */
 
 /* bench all-reduce, broadcast, ... measure as one rank, which main starts; rank 0 prints.
  * EXIT_CODE_INTERNAL also if results were wrong. */

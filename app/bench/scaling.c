@@ -1,57 +1,53 @@
-/* mnist_ddp bench scaling: measures, fits, predicts what was held out, projects. */
+/* mnist_ddp bench scaling: measures steps and all-reduces in children, repeated in turn. */
 #include "app/bench/scaling.h"
 
 #include "app/bench/bench.h"
+#include "app/bench/cases.h"
+#include "app/bench/commands.h"
+#include "app/bench/measure.h"
+#include "app/bench/stats.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/report/report.h"
-#include "base/log.h"
+#include "app/report/table.h"
 #include "base/thread.h"
 #include "data/dataset.h"
 #include "model/layers.h"
+#include "model/network.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FLOAT_BYTES ((double)sizeof(float))
 
-enum { MIB = 1 << 20, MAX_RANKS = 1024, MAX_IMAGES = 1 << 20 };
-
-static const strategy_kind KIND_MODES[COST_SAMPLE_KINDS] = {
-    [COST_SAMPLE_DDP] = STRATEGY_DDP,
-    [COST_SAMPLE_SERVER] = STRATEGY_PS,
-    [COST_SAMPLE_MASTER] = STRATEGY_DP,
+enum {
+    MIB = 1 << 20,
+    MAX_RANKS = 1024,
+    MAX_IMAGES = 1 << 20,
+    CHILD_TIMEOUT_MS = 900000,
+    DIGITS = 6,
 };
 
-strategy_kind scaling_kind_mode(cost_sample_kind kind)
-{
-    return KIND_MODES[kind];
-}
+static const strategy_kind MODES[] = {STRATEGY_DDP, STRATEGY_PS, STRATEGY_DP};
+enum { N_MODES = sizeof MODES / sizeof MODES[0] };
 
-const char *scaling_kind_name(cost_sample_kind kind)
-{
-    return kind == COST_SAMPLE_ALL_REDUCE ? "all-reduce" : strategy_about(KIND_MODES[kind])->name;
-}
-
-/* "single" is DDP of one rank, which is always measured. */
-static status read_modes(const options *opts, bool wanted[COST_SAMPLE_KINDS])
-{
-    bench_list modes;
-    TRY(bench_list_modes(opts->modes, &modes));
-    for (int i = 0; i < modes.n; i++)
-        for (int kind = COST_SAMPLE_DDP; kind < COST_SAMPLE_KINDS; kind++)
-            wanted[kind] |= modes.values[i] == (int)KIND_MODES[kind];
-    return STATUS_OK;
-}
-
-static status read_device(const options *opts, scaling_plan *plan)
-{
-    TRY(device_list_count(opts, &plan->gpus));
-    plan->threads = (int)opts->threads;
-    int most = cores_count() / plan->threads;
-    plan->cores = plan->gpus > 0 ? plan->gpus : most > 1 ? most : 1;
-    return STATUS_OK;
-}
+/* From latency alone to more than the gradients of both models. */
+static const char *const ALL_REDUCE[] = {"/proc/self/exe",
+                                         "bench",
+                                         "all-reduce",
+                                         "--json",
+                                         "--quiet",
+                                         "-b",
+                                         "256",
+                                         "-e",
+                                         "8M",
+                                         "-f",
+                                         "4",
+                                         "-n",
+                                         "15",
+                                         "-w",
+                                         "3"};
 
 static status add_run(scaling_plan *plan, scaling_run run)
 {
@@ -62,97 +58,49 @@ static status add_run(scaling_plan *plan, scaling_run run)
     return STATUS_OK;
 }
 
-static status add_steps(scaling_plan *plan, const bool wanted[COST_SAMPLE_KINDS], int ranks,
+static status add_steps(scaling_plan *plan, const bench_list *models, const bool *wanted, int ranks,
                         int images)
 {
-    for (int model = 0; model < plan->models.n; model++)
-        for (int kind = COST_SAMPLE_DDP; kind < COST_SAMPLE_KINDS; kind++) {
-            scaling_run run = {(cost_sample_kind)kind, (model_kind)plan->models.values[model],
-                               ranks, images};
+    for (int model = 0; model < models->n; model++)
+        for (int i = 0; i < N_MODES; i++)
             /* One rank alone is the same in all modes, and what the others are compared with. */
-            if (ranks == 1 ? kind == COST_SAMPLE_DDP : wanted[kind])
-                TRY(add_run(plan, run));
-        }
+            if (ranks == 1 ? MODES[i] == STRATEGY_DDP : wanted[MODES[i]])
+                TRY(add_run(plan, (scaling_run){.mode = MODES[i],
+                                                .model = (model_kind)models->values[model],
+                                                .ranks = ranks,
+                                                .batch = images}));
     return STATUS_OK;
 }
 
-static status add_runs(const options *opts, scaling_plan *plan, const bool wanted[])
+status scaling_plan_make(const options *opts, scaling_plan *out)
 {
-    bench_list worlds, batches;
-    bool alone = false;
+    bench_list modes, models, worlds, batches;
+    bool wanted[STRATEGY_COUNT] = {false}, alone = false;
+    memset(out, 0, sizeof *out);
+    TRY(bench_list_modes(opts->modes, &modes));
+    TRY(bench_list_models(opts->models, &models));
+    TRY(device_list_count(opts, &out->gpus));
     TRY(bench_list_numbers("--world-sizes", opts->world_sizes, MAX_RANKS, &worlds));
     TRY(bench_list_numbers("--batch-sizes", opts->batch_sizes, MAX_IMAGES, &batches));
+    int most = cores_count() / (int)opts->threads;
+    out->cores = out->gpus > 0 ? out->gpus : most > 1 ? most : 1;
+    for (int i = 0; i < modes.n; i++)
+        wanted[modes.values[i]] = true;
     for (int i = 0; i < worlds.n; i++) {
-        alone = alone || worlds.values[i] == 1;
-        if (worlds.values[i] > 1) /* the bandwidth of every mode comes from here */
-            TRY(add_run(plan,
-                        (scaling_run){COST_SAMPLE_ALL_REDUCE, MODEL_MLP, worlds.values[i], 0}));
+        int ranks = worlds.values[i];
+        alone = alone || ranks == 1;
+        if (ranks > 1)
+            TRY(add_run(out, (scaling_run){.is_all_reduce = true, .ranks = ranks}));
         for (int j = 0; j < batches.n; j++)
-            TRY(add_steps(plan, wanted, worlds.values[i], batches.values[j]));
+            TRY(add_steps(out, &models, wanted, ranks, batches.values[j]));
     }
     return alone
                ? STATUS_OK
                : FAIL(STATUS_INVALID, "--world-sizes needs 1, which all others are compared with");
 }
 
-static status check_held_out(const scaling_plan *plan)
-{
-    bool fitted = false;
-    for (int i = 0; i < plan->n_runs; i++)
-        fitted = fitted ||
-                 (plan->runs[i].ranks > 1 && !scaling_plan_holds_out(plan, plan->runs[i].ranks));
-    if (scaling_plan_holds_out(plan, 1))
-        return FAIL(STATUS_INVALID, "--hold-out: one rank is what the fit starts from");
-    if (!fitted)
-        return FAIL(STATUS_INVALID, "--hold-out leaves no world size above 1 to fit");
-    return STATUS_OK;
-}
-
-static double s_per_byte(double gbps)
-{
-    return 8e-9 / gbps;
-}
-
-static void read_cluster(const options *opts, scaling_plan *plan)
-{
-    plan->cluster = (cost_cluster){
-        .between = {opts->link_latency_us * 1e-6, s_per_byte(opts->link_bandwidth_gbps)},
-        .inside = {opts->node_latency_us * 1e-6, s_per_byte(opts->node_bandwidth_gbps)},
-        .ranks_per_node = opts->ranks_per_node};
-    plan->images_per_s = opts->images_per_s;
-    plan->most_ranks = opts->project_ranks;
-    plan->rank_batch = opts->project_batch;
-    plan->global_batch = opts->project_global_batch;
-}
-
-status scaling_plan_make(const options *opts, scaling_plan *out)
-{
-    bool wanted[COST_SAMPLE_KINDS] = {false};
-    memset(out, 0, sizeof *out);
-    TRY(read_modes(opts, wanted));
-    TRY(bench_list_models(opts->models, &out->models));
-    TRY(read_device(opts, out));
-    TRY(add_runs(opts, out, wanted));
-    if (strcmp(opts->hold_out, "none") != 0)
-        TRY(bench_list_numbers("--hold-out", opts->hold_out, MAX_RANKS, &out->held_out));
-    TRY(check_held_out(out));
-    out->repeats = opts->repeats;
-    out->steps = opts->steps;
-    read_cluster(opts, out);
-    return STATUS_OK;
-}
-
-bool scaling_plan_holds_out(const scaling_plan *plan, int ranks)
-{
-    for (int i = 0; i < plan->held_out.n; i++)
-        if (plan->held_out.values[i] == ranks)
-            return true;
-    return false;
-}
-
-/* Bytes of the bucket that DDP fills last, by default: from the last layer on, the first is closed
- * at 1 MiB, the others at 25. */
-static double last_bucket_bytes(model_kind model)
+/* From the last layer on, the first bucket is closed at 1 MiB, the others at 25. */
+double scaling_last_bucket_bytes(model_kind model)
 {
     size_t n, bytes = 0, cap = 1 * MIB;
     const layer_spec *layers = model_kind_layers(model, &n);
@@ -166,68 +114,228 @@ static double last_bucket_bytes(model_kind model)
     return (double)bytes;
 }
 
-cost_work scaling_work(model_kind model)
+double scaling_bytes(const scaling_run *run)
 {
-    return (cost_work){.gradient_bytes = FLOAT_BYTES * (double)model_kind_count(model),
-                       .last_bytes = last_bucket_bytes(model),
-                       .image_bytes = FLOAT_BYTES * DATASET_PIXELS,
-                       .logit_bytes = FLOAT_BYTES * NETWORK_CLASSES,
-                       .backward_share = 2.0 / 3,
-                       .overlap = 1};
+    double gradients = FLOAT_BYTES * (double)model_kind_count(run->model);
+    if (run->mode == STRATEGY_DDP)
+        return gradients;
+    double images = run->mode == STRATEGY_DP ? run->batch : 0; /* logits: there and back */
+    return 2 * gradients + images * FLOAT_BYTES * (DATASET_PIXELS + 2 * NETWORK_CLASSES);
 }
-
-cost_sample scaling_plan_sample(const scaling_plan *plan, const scaling_run *run)
-{
-    cost_work work = scaling_work(run->model);
-    cost_sample sample = {.kind = run->kind,
-                          .model = (int)run->model,
-                          .ranks = run->ranks,
-                          .images = run->batch,
-                          .parameter_bytes =
-                              run->kind == COST_SAMPLE_ALL_REDUCE ? 0 : work.gradient_bytes,
-                          .bytes = work.gradient_bytes,
-                          .held_out = scaling_plan_holds_out(plan, run->ranks)};
-    if (run->kind == COST_SAMPLE_SERVER || run->kind == COST_SAMPLE_MASTER)
-        sample.bytes *= 2; /* and the parameters */
-    if (run->kind == COST_SAMPLE_MASTER)
-        sample.bytes += run->batch * (work.image_bytes + 2 * work.logit_bytes);
-    return sample;
-}
-
-enum { CHILD_TIMEOUT_MS = 900000 };
 
 /* What stays open from start to end. */
 typedef struct study {
     const options *opts;
     scaling_plan plan;
+    bench_commands commands;
     bench_child place;
-    scaling_measurements measured;
     json_t *document;
+    json_t *cases; /* by run: a list of one case, or of an all-reduce's sizes; empty if it failed */
+    double backward_s[MODEL_COUNT], forward_s[MODEL_COUNT]; /* of all steps of one rank */
     char folder[FILE_PATH_BYTES];
 } study;
 
-/* Without a fit, as after an early stop, what was measured is still told. */
-static status fit_and_tell(study *s, bool *fitted)
+static const char *name_of(const scaling_run *run)
 {
-    cost_fit fit;
-    cost_sample *samples = NULL;
-    TRY(scaling_samples(&s->measured, &samples));
-    *fitted = cost_fit_make(samples, s->measured.n, s->plan.cores, &fit) == STATUS_OK;
-    if (!*fitted) {
-        LOG_W("no fit: %s", status_text());
-        report_say(s->document, REPORT_NOTES, "no fit: %s", status_text());
+    return run->is_all_reduce ? "all-reduce" : strategy_about(run->mode)->name;
+}
+
+static json_t *case_create(const scaling_run *run, double bytes)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "what", json_string(name_of(run)));
+    json_object_set_new(object, "ranks", json_integer(run->ranks));
+    json_object_set_new(object, "bytes", json_real(bytes));
+    json_object_set_new(object, "values_s", json_array());
+    if (run->is_all_reduce)
+        return object;
+    json_object_set_new(object, "model", json_string(model_kind_name(run->model)));
+    json_object_set_new(object, "images_per_rank", json_real(run->batch));
+    if (run->mode == STRATEGY_DDP)
+        json_object_set_new(object, "last_bucket_bytes",
+                            json_real(scaling_last_bucket_bytes(run->model)));
+    return object;
+}
+
+/* One more measurement of case `nth` of a run. */
+static void add_value(study *s, int run, size_t nth, double bytes, double seconds)
+{
+    json_t *cases = json_array_get(s->cases, (size_t)run);
+    if (nth == json_array_size(cases))
+        json_array_append_new(cases, case_create(&s->plan.runs[run], bytes));
+    json_array_append_new(json_object_get(json_array_get(cases, nth), "values_s"),
+                          report_number(seconds, DIGITS));
+}
+
+/* In place: training's gradients lie in the group's memory, too. */
+static status take_all_reduce(study *s, int run, const json_t *line, char *figure)
+{
+    const json_t *rows = json_object_get(line, "rows"), *row;
+    size_t i;
+    if (json_array_size(rows) == 0)
+        return FAIL(STATUS_PEER, "its JSON line has no rows");
+    json_array_foreach(rows, i, row)
+    {
+        const json_t *time = json_object_get(row, "in_place");
+        const json_t *us = json_object_get(time, "median_us");
+        double bytes = json_number_value(json_object_get(row, "bytes"));
+        double seconds =
+            json_number_value(us != NULL ? us : json_object_get(time, "time_us")) * 1e-6;
+        if (!(seconds > 0) || !(bytes > 0))
+            return FAIL(STATUS_PEER, "its JSON line has a row without bytes or a time");
+        add_value(s, run, i, bytes, seconds);
     }
-    scaling_view view = {&s->plan, *fitted ? &fit : NULL, &s->measured, s->opts->overlap};
-    scaling_report(&view, samples, s->folder, s->document);
-    if (*fitted)
-        scaling_project(&view, s->folder, s->document);
-    free(samples);
+    snprintf(figure, BENCH_FIGURE_BYTES, "%zu sizes", json_array_size(rows));
+    return STATUS_OK;
+}
+
+static status take_step(study *s, int i, const json_t *line, char *figure)
+{
+    bench_sample got;
+    const scaling_run *run = &s->plan.runs[i];
+    TRY(bench_sample_read(line, (int)s->opts->warmup, run->batch * run->ranks, &got));
+    double forward = got.phase_s[MOMENT_FORWARD], backward = got.phase_s[MOMENT_BACKWARD];
+    if (run->ranks == 1 && forward + backward > 0) {
+        s->forward_s[run->model] += forward;
+        s->backward_s[run->model] += backward;
+    }
+    snprintf(figure, BENCH_FIGURE_BYTES, "%.3f ms a step", got.step_s * 1e3);
+    add_value(s, i, 0, scaling_bytes(run), got.step_s);
+    return STATUS_OK;
+}
+
+static status take_line(void *ctx, int i, int repeat, const json_t *line,
+                        char figure[BENCH_FIGURE_BYTES])
+{
+    study *s = ctx;
+    (void)repeat;
+    return s->plan.runs[i].is_all_reduce ? take_all_reduce(s, i, line, figure)
+                                         : take_step(s, i, line, figure);
+}
+
+static void make_all_reduce(const options *opts, const scaling_run *run, bench_words *out)
+{
+    *out = (bench_words){.n = 0};
+    for (size_t i = 0; i < sizeof ALL_REDUCE / sizeof ALL_REDUCE[0]; i++)
+        bench_words_add(out, "%s", ALL_REDUCE[i]);
+    bench_words_add(out, "--nproc-per-node=%d", run->ranks);
+    bench_words_add(out, "--device=%s", opts->device);
+    bench_words_add(out, "--backend=%s", opts->backend);
+    if (opts->nccl_nvls)
+        bench_words_add(out, "--nccl-nvls");
+    bench_words_add(out, "--timeout=%lld", (long long)opts->timeout);
+}
+
+static void make_command(void *ctx, int i, char name[BENCH_CASE_BYTES], bench_words *out)
+{
+    study *s = ctx;
+    const scaling_run *run = &s->plan.runs[i];
+    if (run->is_all_reduce) {
+        snprintf(name, BENCH_CASE_BYTES, "all-reduce, %d ranks", run->ranks);
+        make_all_reduce(s->opts, run, out);
+        return;
+    }
+    bench_case step = {.mode = run->mode,
+                       .world = run->ranks,
+                       .model = model_kind_name(run->model),
+                       .global_batch = run->batch * run->ranks};
+    snprintf(name, BENCH_CASE_BYTES, "%s, %s, %d %s%s of %d images", name_of(run), step.model,
+             run->ranks, strategy_about(run->mode)->unit, run->ranks == 1 ? "" : "s", run->batch);
+    bench_commands_make(&s->commands, &step, out);
+}
+
+static void say_failed(void *ctx, int i, const char *name)
+{
+    (void)i;
+    report_say(((study *)ctx)->document, REPORT_NOTES, "left out: %s: %s", name, status_text());
+}
+
+static status measure(study *s)
+{
+    const options *opts = s->opts;
+    s->cases = json_array();
+    for (int i = 0; i < s->plan.n_runs; i++)
+        json_array_append_new(s->cases, json_array());
+    TRY(bench_commands_init(opts, s->plan.gpus > 0, s->place.folder, &s->commands));
+    return bench_measure(&(bench_measurement){s->plan.n_runs, (int)opts->repeats, s, make_command,
+                                              take_line, say_failed, !opts->quiet},
+                         &s->place);
+}
+
+/* The case's median and its interval, in its JSON and in its table's last row. */
+static status summarise(json_t *one, json_t *table, bool is_step)
+{
+    const json_t *values = json_object_get(one, "values_s"), *value;
+    size_t i, n = json_array_size(values);
+    double *seconds = calloc(n, sizeof *seconds);
+    if (seconds == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu measurements", n);
+    json_array_foreach(values, i, value) seconds[i] = json_number_value(value);
+    bench_summary found = bench_stats_summary(seconds, (int)n);
+    report_set_number(one, "median_s", found.median, DIGITS);
+    report_set_number(one, "low_s", found.low, DIGITS);
+    report_set_number(one, "high_s", found.high, DIGITS);
+    table_cell(table, "%zu", n);
+    table_number(table, found.median * (is_step ? 1e3 : 1e6));
+    if (is_step)
+        table_interval(table, found.low * 1e3, found.high * 1e3);
+    free(seconds);
+    return STATUS_OK;
+}
+
+/* What the times depend on, and is not of one case. */
+static json_t *settings_json(const study *s)
+{
+    json_t *object = json_object(), *share = json_object();
+    for (int i = 0; i < MODEL_COUNT; i++)
+        if (s->forward_s[i] + s->backward_s[i] > 0)
+            report_set_number(share, model_kind_name((model_kind)i),
+                              s->backward_s[i] / (s->forward_s[i] + s->backward_s[i]), 4);
+    json_object_set_new(object, "cores", json_integer(s->plan.cores));
+    json_object_set_new(object, "threads", json_integer(s->opts->threads));
+    json_object_set_new(object, "backend", json_string(s->opts->backend));
+    json_object_set_new(object, "overlap", json_boolean(s->opts->overlap));
+    json_object_set_new(object, "backward_share", share);
+    return object;
+}
+
+/* Adds the tables and the cases to the document. */
+static status tell(study *s, bool *has_steps)
+{
+    static const char *const step_columns[] = {"mode", "model", "ranks",         "images per rank",
+                                               "n",    "ms",    "95 % interval", NULL};
+    static const char *const sum_columns[] = {"ranks", "bytes", "n", "us", NULL};
+    json_t *cases = json_array(), *one;
+    json_t *steps = report_table(s->document, "Steps", step_columns);
+    json_t *sums = report_table(s->document, "All-reduces", sum_columns);
+    json_object_set_new(s->document, "settings", settings_json(s));
+    json_object_set_new(s->document, "cases", cases);
+    for (int run = 0; run < s->plan.n_runs; run++) {
+        const scaling_run *r = &s->plan.runs[run];
+        json_t *table = r->is_all_reduce ? sums : steps;
+        size_t i;
+        json_array_foreach(json_array_get(s->cases, (size_t)run), i, one)
+        {
+            *has_steps = *has_steps || !r->is_all_reduce;
+            json_array_append(cases, one);
+            table_row(table);
+            if (!r->is_all_reduce) {
+                table_cell(table, "%s", name_of(r));
+                table_cell(table, "%s", model_kind_name(r->model));
+            }
+            table_cell(table, "%d", r->ranks);
+            table_cell(table, "%.0f",
+                       r->is_all_reduce ? json_number_value(json_object_get(one, "bytes"))
+                                        : r->batch);
+            TRY(summarise(one, table, !r->is_all_reduce));
+        }
+    }
     return STATUS_OK;
 }
 
 static status run(study *s, int *exit_code)
 {
-    bool fitted = false;
+    bool has_steps = false;
     *exit_code = EXIT_CODE_USAGE;
     TRY(scaling_plan_make(s->opts, &s->plan));
     *exit_code = EXIT_CODE_CHECKPOINT;
@@ -235,21 +343,20 @@ static status run(study *s, int *exit_code)
     *exit_code = EXIT_CODE_INTERNAL;
     TRY(bench_child_open(CHILD_TIMEOUT_MS, &s->place));
     bench_say_if_busy(s->document);
-    report_say(s->document, REPORT_LIMITS,
-               "Above %d ranks, ranks share cores: the model counts that as a cost of its own, and "
-               "what it says of the machine's own sizes is no projection.",
-               s->plan.cores);
-    TRY(scaling_measure(s->opts, &s->plan, &s->place, s->document, &s->measured));
-    bool stopped = bench_child_stopped(&s->place);
-    if (stopped)
+    report_say(s->document, REPORT_LIMITS, "Above %d ranks, ranks share cores.", s->plan.cores);
+    TRY(measure(s));
+    if (bench_child_stopped(&s->place))
         report_say(s->document, REPORT_NOTES, "stopped: this is what was measured so far");
-    TRY(fit_and_tell(s, &fitted));
+    TRY(tell(s, &has_steps));
+    report_say(s->document, has_steps ? REPORT_SUMMARY : REPORT_NOTES,
+               has_steps ? "bench/scaling.py of the sources fits a cost model to the figures, and "
+                           "projects it"
+                         : "no steps of training were measured");
     *exit_code = EXIT_CODE_CHECKPOINT;
     TRY(bench_leave(s->opts, &s->place, s->folder, s->document));
-    stopped = bench_child_stopped(&s->place); /* also while plots were drawn */
-    *exit_code = stopped  ? 128 + s->place.signals.first
-                 : fitted ? EXIT_SUCCESS
-                          : EXIT_CODE_INTERNAL;
+    *exit_code = bench_child_stopped(&s->place) ? 128 + s->place.signals.first
+                 : has_steps                    ? EXIT_SUCCESS
+                                                : EXIT_CODE_INTERNAL;
     return STATUS_OK;
 }
 
@@ -257,12 +364,12 @@ int scaling_command(const options *opts, int argc, char **argv)
 {
     study s = {.opts = opts};
     int exit_code = EXIT_CODE_INTERNAL;
-    s.document = bench_document(opts, "What scaling costs: measured and projected", argc, argv);
+    s.document = bench_document(opts, "What scaling costs", argc, argv);
     status st = run(&s, &exit_code);
     if (st != STATUS_OK)
         exit_code = exit_code_failed(st, exit_code);
     bench_child_close(&s.place);
-    scaling_measurements_free(&s.measured);
+    json_decref(s.cases);
     json_decref(s.document);
     return exit_code;
 }

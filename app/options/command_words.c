@@ -185,6 +185,10 @@ const foreign_word foreign_words[] = {
     {"-G --cudagraph", FOR_BENCH, "nccl-tests': only train records CUDA graphs"},
     {"-N --run-cycles", FOR_BENCH, "nccl-tests': give more --iters, or repeat the command"},
     {"-C --report-cputime", FOR_BENCH, "nccl-tests': the time is that of the whole operation"},
+    {"--hold-out", FOR_BENCH, "not here any more: bench/scaling.py holds out each world size in turn"},
+    {"--link-latency-us --link-bandwidth-gbps --node-latency-us --node-bandwidth-gbps --ranks-per-node "
+     "--images-per-s --project-ranks --project-batch --project-global-batch", FOR_BENCH,
+     "not here any more: a cluster is projected to by bench/scaling.py, which has this flag"},
 };
 /* clang-format on */
 const size_t foreign_words_count = sizeof foreign_words / sizeof foreign_words[0];

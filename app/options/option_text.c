@@ -13,7 +13,6 @@ const char *const option_group_titles[GROUP_COUNT] = {
     [GROUP_PROGRAM] = "The launched program (mnist_ddp run)",
     [GROUP_BENCH] = "Benchmark",
     [GROUP_MESSAGES] = "Messages (as nccl-tests; sizes as 8, 64K, 16M)",
-    [GROUP_SCALING] = "Model, and the cluster that is projected to",
     [GROUP_SAMPLER] = "Sampler",
     [GROUP_DEMO] = "Demonstration",
     [GROUP_SERVER] = "Server",

@@ -295,6 +295,14 @@ static bool is_other_variable(const char *name)
     return strncmp(name, EMULATED_PREFIX, strlen(EMULATED_PREFIX)) == 0;
 }
 
+/* What to do instead of a flag's name that is none here; NULL: nobody knows. */
+static const char *answer_for_setting(const char *name, unsigned commands)
+{
+    char flag[OPTION_NAME_BYTES + 2];
+    snprintf(flag, sizeof flag, "--%s", name);
+    return foreign_words_answer(flag, commands);
+}
+
 /* A variable with our prefix that is no setting: said once, by the launcher and not by its workers.
  */
 static void warn_variable(const char *variable, const char *name)
@@ -302,10 +310,13 @@ static void warn_variable(const char *variable, const char *name)
     if (getenv("MNIST_DDP_LAUNCHED") != NULL)
         return;
     char meant[OPTION_NAME_BYTES];
+    const char *answer = answer_for_setting(name, FOR_ALL);
     options_table_nearest(name, FOR_ALL, meant);
     for (char *c = meant; *c != '\0'; c++)
         *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-    if (meant[0] != '\0')
+    if (answer != NULL)
+        LOG_W("%s: not a setting, ignored: %s", variable, answer);
+    else if (meant[0] != '\0')
         LOG_W("%s: not a setting, ignored; did you mean %s%s?", variable, ENVIRONMENT_PREFIX,
               meant);
     else
@@ -353,6 +364,9 @@ static status take_key(void *ctx, const char *key, const char *value, const char
     bool found = options_table_find(name, allowed, &match);
     if (!found || match.row->kind >= OPTION_IGNORED ||
         match.row->offset == offsetof(options, config)) {
+        const char *answer = found ? NULL : answer_for_setting(name, allowed);
+        if (answer != NULL)
+            return FAIL(STATUS_INVALID, "%s: %.*s: %s", where, SHOWN_BYTES, key, answer);
         options_table_nearest(name, allowed, meant);
         if (!found && meant[0] != '\0')
             return FAIL(STATUS_INVALID, "%s: %.*s: no such setting; did you mean %s?", where,

@@ -236,16 +236,6 @@ typedef struct options {
     bool fast;  /* without time for a reader */
     char *html; /* NULL; the file for an animated page */
 
-    /* mnist_ddp bench scaling: what is not fitted, and the cluster that is projected to */
-    char *hold_out;                              /* "3,6" */
-    double link_latency_us, link_bandwidth_gbps; /* between nodes: 5, 100 */
-    double node_latency_us, node_bandwidth_gbps; /* inside one: 2, 2400 */
-    int64_t ranks_per_node;                      /* 8 */
-    double images_per_s;                         /* -1: as measured here; of one rank */
-    int64_t project_ranks;                       /* 100000 */
-    int64_t project_batch;                       /* 64, per rank */
-    int64_t project_global_batch;                /* 65536 */
-
     char *config; /* --config FILE */
 
     char **command_line;     /* all words, the program's first; argv's own, NULL at the end */

@@ -15,9 +15,9 @@ enum {
     TRAIN_SAMPLER = FOR_TRAIN | FOR_SAMPLER | FOR_DEMO,
     LAUNCHERS = FOR_TRAIN | FOR_RUN,
     COMPARISON = 1 << COMMAND_BENCH | FOR_DP_VS_DDP,
-    PROJECTION = 1 << COMMAND_BENCH | FOR_SCALING,
+    SCALING = 1 << COMMAND_BENCH | FOR_SCALING,
     RANKS_BENCH = 1 << COMMAND_BENCH | FOR_COLLECTIVES, /* which is started as ranks */
-    TRAINING_BENCH = COMPARISON | PROJECTION,           /* which measure runs of train */
+    TRAINING_BENCH = COMPARISON | SCALING,              /* which measure runs of train */
     SET_UP = LAUNCHERS | RANKS_BENCH | FOR_DOCTOR,      /* what doctor looks at before a run */
     TRAIN_BENCH = FOR_TRAIN | TRAINING_BENCH,           /* what bench hands to those runs */
     TRAIN_EVAL_BENCH = TRAIN_EVAL | TRAINING_BENCH,
@@ -349,27 +349,6 @@ const option_row options_table[] = {
      "sum", "sum|prod|min|max|avg", "how elements are reduced"},
     {"root", NULL, OPTION_INTEGER, GROUP_MESSAGES, RANKS_BENCH, AT(root), 0, MAX_RANKS,
      "0", "N", "the rank that sends or gets, if it is one"},
-
-    {"hold-out", NULL, OPTION_TEXT, GROUP_SCALING, PROJECTION, AT(hold_out), 0, 0,
-     "3,6", "LIST", "world sizes that the model is not fitted to but has to predict; or none"},
-    {"link-latency-us", NULL, OPTION_REAL, GROUP_SCALING, PROJECTION, AT(link_latency_us), 0, 1e6,
-     "5", "X", "of a message between nodes"},
-    {"link-bandwidth-gbps", NULL, OPTION_REAL, GROUP_SCALING, PROJECTION, AT(link_bandwidth_gbps),
-     1e-6, 1e6, "100", "X", "gigabits per second of a node's link to the others"},
-    {"node-latency-us", NULL, OPTION_REAL, GROUP_SCALING, PROJECTION, AT(node_latency_us), 0, 1e6,
-     "2", "X", "of a message inside a node"},
-    {"node-bandwidth-gbps", NULL, OPTION_REAL, GROUP_SCALING, PROJECTION, AT(node_bandwidth_gbps),
-     1e-6, 1e6, "2400", "X", "gigabits per second between ranks of a node"},
-    {"ranks-per-node", NULL, OPTION_INTEGER, GROUP_SCALING, PROJECTION, AT(ranks_per_node), 1,
-     MAX_RANKS, "8", "N", "of the cluster"},
-    {"images-per-s", NULL, OPTION_REAL, GROUP_SCALING, PROJECTION, AT(images_per_s), 1e-3, 1e12,
-     NULL, "X", "that one rank trains on, computing [as one core does here]"},
-    {"project-ranks", NULL, OPTION_INTEGER, GROUP_SCALING, PROJECTION, AT(project_ranks), 2, 1e7,
-     "100000", "N", "how far to project"},
-    {"project-batch", NULL, OPTION_INTEGER, GROUP_SCALING, PROJECTION, AT(project_batch), 1,
-     MAX_BATCH, "64", "N", "images per rank and step if the global batch grows (weak)"},
-    {"project-global-batch", NULL, OPTION_INTEGER, GROUP_SCALING, PROJECTION,
-     AT(project_global_batch), 1, 1e9, "65536", "N", "images per step if it stays (strong)"},
 
     {"samples", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER | FOR_DEMO, AT(samples), 1, MAX_COUNT,
      "60000", "N", "size of the data set"},

@@ -32,7 +32,6 @@ typedef enum option_group {
     GROUP_PROGRAM,
     GROUP_BENCH,
     GROUP_MESSAGES, /* bench all-reduce, broadcast, ... */
-    GROUP_SCALING,  /* bench scaling */
     GROUP_SAMPLER,
     GROUP_DEMO,
     GROUP_SERVER,

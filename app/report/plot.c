@@ -82,31 +82,16 @@ void plot_point(plot_writer *p, const char *fmt, ...)
     va_end(args);
 }
 
-/* `block`: of the data; 0: none. */
-static void add_curve(plot_writer *p, int block, const char *fmt, va_list args)
-{
-    fputs(p->curves++ == 0 ? "plot " : ", \\\n     ", p->command.file);
-    if (block > 0)
-        fprintf(p->command.file, "$data%d ", block);
-    vfprintf(p->command.file, fmt, args);
-}
-
 void plot_curve(plot_writer *p, const char *fmt, ...)
 {
     va_list args;
     if (p->blocks > 0)
         fputs("EOD\n", p->settings.file);
     fprintf(p->settings.file, "$data%d << EOD\n", ++p->blocks);
+    fputs(p->curves++ == 0 ? "plot " : ", \\\n     ", p->command.file);
+    fprintf(p->command.file, "$data%d ", p->blocks);
     va_start(args, fmt);
-    add_curve(p, p->blocks, fmt, args);
-    va_end(args);
-}
-
-void plot_function(plot_writer *p, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    add_curve(p, 0, fmt, args);
+    vfprintf(p->command.file, fmt, args);
     va_end(args);
 }
 

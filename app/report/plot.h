@@ -34,9 +34,6 @@ void plot_curve(plot_writer *p, const char *fmt, ...) __attribute__((format(prin
 /* One point of the last curve: its columns. */
 void plot_point(plot_writer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A line without points, as "2 * x with lines". */
-void plot_function(plot_writer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
 /* Ends it and draws it into `folder`, unless it has no curve. The document (app/report/report.h)
  * gets the plot, or a note that says why there is none, as without gnuplot. */
 void plot_finish(plot_writer *p, json_t *document, const char *folder, const char *name,

@@ -201,6 +201,21 @@ START_TEST(other_commands_take_what_is_theirs_from_a_file)
 }
 END_TEST
 
+/* A flag that was here once is answered as a key of a file, too, and as a variable. */
+START_TEST(a_setting_that_went_is_answered)
+{
+    char line[128];
+    const char *path = write_file("repeats: 2\nhold_out: 3\n");
+    snprintf(line, sizeof line, "bench scaling --config=%s", path);
+    command_line_refused(line, FACTS("hold_out", "bench/scaling.py"));
+    unlink(path);
+    ck_assert_int_eq(setenv("MNIST_DDP_PROJECT_RANKS", "3", 1), 0);
+    command_line_capture(STDERR_FILENO, parse_nothing, 0);
+    ASSERT_FACTS(command_line_captured, "MNIST_DDP_PROJECT_RANKS", "ignored", "bench/scaling.py");
+    ck_assert_int_eq(unsetenv("MNIST_DDP_PROJECT_RANKS"), 0);
+}
+END_TEST
+
 static const char *const CONFIGS[] = {"quickstart",      "mlp",   "cnn",
                                       "pytorch-example", "to-97", "speedrun"};
 
@@ -290,6 +305,7 @@ int main(void)
     tcase_add_test(core, an_unknown_variable_gets_one_warning);
     tcase_add_loop_test(core, files_are_checked_with_line_numbers, 0, COUNT(FILES));
     tcase_add_test(core, other_commands_take_what_is_theirs_from_a_file);
+    tcase_add_test(core, a_setting_that_went_is_answered);
     tcase_add_loop_test(core, shipped_configs_parse, 0, COUNT(CONFIGS));
     return suite_run(suite);
 }

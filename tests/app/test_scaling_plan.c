@@ -1,7 +1,8 @@
-/* What bench scaling makes of its flags, of DDP's buckets, and of what it measured. */
+/* What bench scaling makes of its flags and of DDP's buckets. */
 #include "app/bench/scaling.h"
 #include "dist/ddp.h"
 #include "kernels/device_kind.h"
+#include "model/network.h"
 #include "tests/app/support/command_line.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
@@ -17,54 +18,45 @@ static status plan_of(const char *line, scaling_plan *plan)
     return st;
 }
 
-static int count(const scaling_plan *plan, cost_sample_kind kind, int ranks)
+static int count(const scaling_plan *plan, bool is_all_reduce, strategy_kind mode, int ranks)
 {
     int n = 0;
-    for (int i = 0; i < plan->n_runs; i++)
-        n += plan->runs[i].kind == kind && plan->runs[i].ranks == ranks;
+    for (int i = 0; i < plan->n_runs; i++) {
+        const scaling_run *run = &plan->runs[i];
+        n += run->is_all_reduce == is_all_reduce && run->ranks == ranks &&
+             (is_all_reduce || run->mode == mode);
+    }
     return n;
 }
 
-START_TEST(by_default_all_that_the_fit_needs)
+START_TEST(by_default_all_modes_at_all_sizes)
 {
     static scaling_plan plan;
     ck_assert_int_eq(plan_of("bench scaling --device cpu", &plan), STATUS_OK);
-    ck_assert_int_eq(count(&plan, COST_SAMPLE_ALL_REDUCE, 1), 0);
-    ck_assert_int_eq(count(&plan, COST_SAMPLE_ALL_REDUCE, 8), 1);
-    ck_assert_int_eq(count(&plan, COST_SAMPLE_DDP, 1), 4); /* two models, two batches */
-    ck_assert_int_eq(count(&plan, COST_SAMPLE_DDP, 6), 4);
-    ck_assert_int_eq(count(&plan, COST_SAMPLE_MASTER, 1), 0);
-    ck_assert_int_eq(count(&plan, COST_SAMPLE_MASTER, 4), 4);
-    ck_assert_int_eq(count(&plan, COST_SAMPLE_SERVER, 4), 4);
-    ck_assert(scaling_plan_holds_out(&plan, 3) && scaling_plan_holds_out(&plan, 6));
-    ck_assert(!scaling_plan_holds_out(&plan, 4));
+    ck_assert_int_eq(count(&plan, true, 0, 1), 0);
+    ck_assert_int_eq(count(&plan, true, 0, 8), 1);
+    ck_assert_int_eq(count(&plan, false, STRATEGY_DDP, 1), 4); /* two models, two batches */
+    ck_assert_int_eq(count(&plan, false, STRATEGY_DDP, 6), 4);
+    ck_assert_int_eq(count(&plan, false, STRATEGY_DP, 1), 0);
+    ck_assert_int_eq(count(&plan, false, STRATEGY_DP, 4), 4);
+    ck_assert_int_eq(count(&plan, false, STRATEGY_PS, 4), 4);
     ck_assert_int_ge(plan.cores, 1);
     ck_assert_int_eq(plan.gpus, 0);
 }
 END_TEST
 
-START_TEST(flags_say_what_is_measured_and_projected)
+START_TEST(flags_say_what_is_measured)
 {
     static scaling_plan plan;
     ck_assert_int_eq(
         plan_of("bench scaling --device=cpu --modes=ddp --models=cnn,cnn --world-sizes=1,5,1 "
-                "--batch-sizes=7 --hold-out=9 --link-latency-us=3 --link-bandwidth-gbps=8 "
-                "--ranks-per-node=4 --images-per-s=50 --project-ranks=77 --project-batch=5 "
-                "--project-global-batch=6",
+                "--batch-sizes=7",
                 &plan),
         STATUS_OK);
     ck_assert_int_eq(plan.n_runs, 3);
-    ck_assert_int_eq(plan.held_out.n, 1);
     ck_assert_int_eq(plan.runs[2].ranks, 5);
     ck_assert_int_eq(plan.runs[2].batch, 7);
     ck_assert_int_eq(plan.runs[2].model, MODEL_CNN);
-    ck_assert_double_eq_tol(plan.cluster.between.latency_s, 3e-6, 1e-15);
-    ck_assert_double_eq_tol(plan.cluster.between.s_per_byte, 1e-9, 1e-18); /* 8 Gb/s: 1 GB/s */
-    ck_assert_int_eq(plan.cluster.ranks_per_node, 4);
-    ck_assert_double_eq(plan.images_per_s, 50);
-    ck_assert_int_eq(plan.most_ranks, 77);
-    ck_assert_int_eq(plan.rank_batch, 5);
-    ck_assert_int_eq(plan.global_batch, 6);
 }
 END_TEST
 
@@ -77,17 +69,7 @@ static const struct {
     {"--world-sizes 1,,2", {"--world-sizes", "1,,2"}},
     {"--world-sizes 2,4", {"--world-sizes", "1"}},
     {"--batch-sizes 0", {"--batch-sizes", "0"}},
-    {"--hold-out 1", {"--hold-out", "one"}},
-    {"--world-sizes 1,3", {"--hold-out", "above 1"}},
 };
-
-START_TEST(nothing_need_be_held_out)
-{
-    static scaling_plan plan;
-    ck_assert_int_eq(plan_of("bench scaling --device cpu --hold-out none", &plan), STATUS_OK);
-    ck_assert_int_eq(plan.held_out.n, 0);
-}
-END_TEST
 
 START_TEST(wrong_lists_are_named)
 {
@@ -99,7 +81,7 @@ START_TEST(wrong_lists_are_named)
 }
 END_TEST
 
-/* The projection's last bucket is the one that DDP would make of the model. */
+/* The last bucket is the one that DDP would make of the model. */
 START_TEST(the_last_bucket_is_ddps)
 {
     device_options on = {.name = "reference", .threads = 1};
@@ -123,9 +105,7 @@ START_TEST(the_last_bucket_is_ddps)
                                 &reducer),
                      STATUS_OK);
     ddp_bucket(reducer, ddp_buckets(reducer) - 1, &offset, &last);
-    cost_work per_rank = scaling_work((model_kind)_i);
-    ck_assert_double_eq(per_rank.last_bytes, (double)(last * sizeof(float)));
-    ck_assert_double_eq(per_rank.gradient_bytes, (double)(network_count(net) * sizeof(float)));
+    ck_assert_double_eq(scaling_last_bucket_bytes((model_kind)_i), (double)(last * sizeof(float)));
     ddp_destroy(reducer);
     process_group_destroy(group);
     network_destroy(net);
@@ -135,75 +115,13 @@ END_TEST
 
 START_TEST(a_star_moves_parameters_and_gradients_and_dp_images_too)
 {
-    static scaling_plan plan;
-    ck_assert_int_eq(plan_of("bench scaling --device cpu", &plan), STATUS_OK);
     double gradients = 4.0 * (double)model_kind_count(MODEL_MLP);
-    scaling_run run = {COST_SAMPLE_DDP, MODEL_MLP, 3, 10};
-    ck_assert_double_eq(scaling_plan_sample(&plan, &run).bytes, gradients);
-    ck_assert(scaling_plan_sample(&plan, &run).held_out);
-    run.kind = COST_SAMPLE_SERVER;
-    ck_assert_double_eq(scaling_plan_sample(&plan, &run).bytes, 2 * gradients);
-    run.kind = COST_SAMPLE_MASTER;
-    ck_assert_double_eq(scaling_plan_sample(&plan, &run).bytes,
-                        2 * gradients + 10 * (784 * 4 + 2 * 40));
-}
-END_TEST
-
-START_TEST(repeats_of_a_case_are_one_series)
-{
-    scaling_measurements m = {.series = NULL};
-    cost_sample a = {.kind = COST_SAMPLE_DDP, .ranks = 2, .images = 16, .bytes = 100}, b = a;
-    b.images = 64;
-    for (int i = 0; i < 9; i++) {
-        ck_assert_int_eq(scaling_add(&m, &a, 1 + i), STATUS_OK);
-        ck_assert_int_eq(scaling_add(&m, &b, 10 + i), STATUS_OK);
-    }
-    ck_assert_uint_eq(m.n, 2);
-    ck_assert_int_eq(m.series[0].n, 9);
-    ck_assert_double_eq(m.series[0].sample.seconds, 5);
-    ck_assert_double_eq(m.series[1].sample.seconds, 14);
-    scaling_measurements_free(&m);
-}
-END_TEST
-
-/* What a rank of the cluster computes is its own speed where that is given, else this machine's. */
-START_TEST(the_clusters_ranks_compute_as_given_or_as_here)
-{
-    static scaling_plan plan;
-    scaling_measurements m = {.series = NULL};
-    cost_fit fit = {
-        .cores = 2,
-        .image_s = {1e-4, 0},
-        .optimizer_s_per_byte = 3e-3 / (4.0 * (double)model_kind_count(MODEL_MLP)),
-    };
-    scaling_view view = {&plan, &fit, &m, true};
-    cost_work per_rank;
-    ck_assert_int_eq(plan_of("bench scaling --device cpu", &plan), STATUS_OK);
-    m.forward_s[MODEL_MLP] = 1;
-    m.backward_s[MODEL_MLP] = 3;
-    ck_assert_int_eq(scaling_project_work(&view, MODEL_MLP, &per_rank), STATUS_OK);
-    ck_assert_double_eq(per_rank.image_s, 1e-4);
-    ck_assert_double_eq_tol(per_rank.step_s, 3e-3, 1e-15);
-    ck_assert_double_eq_tol(per_rank.backward_share, 0.75, 1e-12);
-    ck_assert_double_eq(per_rank.overlap, 1);
-    ck_assert_int_eq(scaling_project_work(&view, MODEL_CNN, &per_rank), STATUS_INVALID);
-    ASSERT_FACTS(status_text(), "--images-per-s");
-    cost_sample small = {.kind = COST_SAMPLE_DDP, .model = MODEL_CNN, .ranks = 1, .images = 4};
-    cost_sample large = small;
-    large.images = 16;
-    ck_assert_int_eq(scaling_add(&m, &large, 0.008), STATUS_OK);
-    ck_assert_int_eq(scaling_add(&m, &small, 0.004), STATUS_OK);
-    ck_assert_int_eq(scaling_project_work(&view, MODEL_CNN, &per_rank), STATUS_OK);
-    ck_assert_double_eq_tol(per_rank.image_s, 5e-4, 1e-12);
-    ck_assert_double_eq(per_rank.step_s, 0);
-    plan.images_per_s = 2e4;
-    view.overlap = false;
-    ck_assert_int_eq(scaling_project_work(&view, MODEL_CNN, &per_rank), STATUS_OK);
-    ck_assert_double_eq_tol(per_rank.image_s, 5e-5, 1e-15);
-    ck_assert_double_eq(per_rank.step_s, 0);
-    ck_assert_double_eq_tol(per_rank.backward_share, 2.0 / 3, 1e-12);
-    ck_assert_double_eq(per_rank.overlap, 0);
-    scaling_measurements_free(&m);
+    scaling_run run = {.mode = STRATEGY_DDP, .model = MODEL_MLP, .ranks = 3, .batch = 10};
+    ck_assert_double_eq(scaling_bytes(&run), gradients);
+    run.mode = STRATEGY_PS;
+    ck_assert_double_eq(scaling_bytes(&run), 2 * gradients);
+    run.mode = STRATEGY_DP;
+    ck_assert_double_eq(scaling_bytes(&run), 2 * gradients + 10 * (784 * 4 + 2 * 40));
 }
 END_TEST
 
@@ -211,13 +129,10 @@ int main(void)
 {
     Suite *suite = suite_create("scaling_plan");
     TCase *core = suite_case(suite, "core", 20);
-    tcase_add_test(core, by_default_all_that_the_fit_needs);
-    tcase_add_test(core, flags_say_what_is_measured_and_projected);
-    tcase_add_test(core, nothing_need_be_held_out);
+    tcase_add_test(core, by_default_all_modes_at_all_sizes);
+    tcase_add_test(core, flags_say_what_is_measured);
     tcase_add_loop_test(core, wrong_lists_are_named, 0, sizeof REFUSED / sizeof REFUSED[0]);
     tcase_add_loop_test(core, the_last_bucket_is_ddps, MODEL_MLP, MODEL_CNN + 1);
     tcase_add_test(core, a_star_moves_parameters_and_gradients_and_dp_images_too);
-    tcase_add_test(core, repeats_of_a_case_are_one_series);
-    tcase_add_test(core, the_clusters_ranks_compute_as_given_or_as_here);
     return suite_run(suite);
 }

@@ -406,7 +406,7 @@ m bench bench dp-vs-ddp --models mlp --modes ddp,dp --world-sizes 1,2 --batch-si
 rm bench.out
 """
 CASES["bench-scaling"] = r"""
-m bench bench scaling --models mlp --modes ddp --world-sizes 1,2 --hold-out none --batch-sizes 8 --steps 2 --repeats 1 --warmup 0 --out out --json
+m bench bench scaling --models mlp --modes ddp --world-sizes 1,2 --batch-sizes 8 --steps 2 --repeats 1 --warmup 0 --out out --json
 """
 
 QUICK = """help typing-errors refusals config-file environment sampler train-ddp train-dp train-ps train-cpu
