@@ -90,6 +90,7 @@ class Scaling(unittest.TestCase):
         # Half of 640 us hides behind backward, but not what the last bucket takes.
         document = measured()
         document["settings"]["overlap"] = True
+        self.assertEqual(self.rows(document, "--project-ranks=16")[16][0], "300k")
         for case in document["cases"]:
             case["last_bucket_bytes"] = 1
         self.assertEqual(self.rows(document, "--project-ranks=16")[16][0], "331k")
