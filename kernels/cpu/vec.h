@@ -34,6 +34,12 @@ INLINE vec load_some(const float *p, int count)
     return v;
 }
 
+/* Columns [c, c + BLOCK) of a row that are there. */
+INLINE vec load_columns(const float *x, int c, int columns)
+{
+    return columns - c >= BLOCK ? load(x + c) : load_some(x + c, columns - c);
+}
+
 /* Lanes of a, then of b, by number. gcc knows clang's function from version 12 on. */
 #ifdef __clang__
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
