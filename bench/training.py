@@ -35,6 +35,6 @@ def reason_not_to_count(result):
     loss, accuracy = result.get("last_loss"), result.get("test_acc")
     if not isinstance(loss, (int, float)) or not math.isfinite(loss):
         return f"loss {loss}"
-    if not isinstance(accuracy, (int, float)) or accuracy < 0.8:
+    if not isinstance(accuracy, (int, float)) or accuracy < 0.85:
         return f"accuracy {accuracy}"
     return None
