@@ -362,7 +362,8 @@ START_TEST(a_new_network_draws_its_weights_in_place)
     ok(dev->ops->alloc(dev, bytes, (void **)&options.gradients));
     size_t before = peak_bytes();
     ok(network_create(dev, &options, &net));
-    ck_assert_uint_lt(peak_bytes() - before, bytes / 2);
+    /* A copy of the weights takes all of these bytes; a sanitizer's own memory takes half. */
+    ck_assert_uint_lt(peak_bytes() - before, bytes * 3 / 4);
     for (size_t i = 0; i < count; i++)
         ck_assert(options.gradients[i] == 0);
     network_destroy(net);
