@@ -3,6 +3,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +11,18 @@
 
 /* Of this thread, since it was last asked for. */
 static _Thread_local bool memory_ran_out;
+/* The parse that runs in this thread, if one does. */
+static _Thread_local jmp_buf *parse;
 
+/* jansson's parser does not look whether its buffer could grow: it would drop a character, and a string
+ * without its closing quote is read, and copied, beyond its end. So the parse ends at once. The values
+ * that it has made are lost. */
 static void *allocate(size_t size_bytes)
 {
     void *memory = malloc(size_bytes);
     memory_ran_out = memory_ran_out || memory == NULL;
+    if (memory == NULL && parse != NULL)
+        longjmp(*parse, 1);
     return memory;
 }
 
@@ -37,16 +45,24 @@ status json_text_print(const json_t *value, size_t flags, char **out)
     return STATUS_OK;
 }
 
+static json_t *parse_or_escape(const char *text, size_t size_bytes, size_t flags,
+                               json_error_t *error)
+{
+    jmp_buf start;
+    parse = &start;
+    json_t *value = setjmp(start) == 0 ? json_loadb(text, size_bytes, flags, error) : NULL;
+    parse = NULL;
+    return value;
+}
+
 json_t *json_text_parse(const char *text, size_t size_bytes, size_t flags, json_error_t *error)
 {
     json_error_t own;
     error = error != NULL ? error : &own;
     bool before = memory_ran_out;
     memory_ran_out = false;
-    json_t *value = json_loadb(text, size_bytes, flags, error);
+    json_t *value = parse_or_escape(text, size_bytes, flags, error);
     if (memory_ran_out) {
-        json_decref(value);
-        value = NULL;
         snprintf(error->text, sizeof error->text - 1, "out of memory");
         error->text[sizeof error->text - 1] = json_error_out_of_memory; /* jansson's place for it */
         errno = ENOMEM;

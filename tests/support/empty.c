@@ -1,2 +1,0 @@
-/* An archive needs one object. */
-typedef int tests_support_empty;
