@@ -46,7 +46,7 @@ soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compar
 	@cd $(BUILD) && BUILD_DIR=$$PWD && SOURCE_DIR=$(CURDIR) && \
 		MNIST_DDP_SOAK_KILLS=$$(($${MNIST_DDP_SOAK_KILLS:-1000} / 2)) && \
 		export BUILD_DIR SOURCE_DIR MNIST_DDP_SOAK_KILLS && \
-		./test_app_restarts && { ./test_app_restarts --backend=gloo || test $$? -eq 77; }
+		./test_app restarts && { ./test_app restarts --backend=gloo || test $$? -eq 77; }
 	@cd $(BUILD) && BUILD_DIR=$$PWD SOURCE_DIR=$(CURDIR) ELASTIC_SCHEDULES=100 ELASTIC_SEED=0 \
 		$(CURDIR)/tests/app/test_elastic_hosts.sh || test $$? -eq 77
 	@$(MAKE) deb && tests/debian_package.sh $(BUILD) || test $$? -eq 77

@@ -14,9 +14,9 @@ static _Thread_local bool memory_ran_out;
 /* The parse that runs in this thread, if one does. */
 static _Thread_local jmp_buf *parse;
 
-/* jansson's parser does not look whether its buffer could grow: it would drop a character, and a string
- * without its closing quote is read, and copied, beyond its end. So the parse ends at once. The values
- * that it has made are lost. */
+/* jansson's parser does not look whether its buffer could grow: it would drop a character, and a
+ * string without its closing quote is read, and copied, beyond its end. So the parse ends at once.
+ * The values that it has made are lost. */
 static void *allocate(size_t size_bytes)
 {
     void *memory = malloc(size_bytes);

@@ -229,13 +229,14 @@ def training(check):
 # --- tests and sanitizers ---
 
 # What tells most comes first; what is not named here follows.
-TESTS = ["test_model_golden --device=cuda", "test_kernels_cuda_step", "test_kernels_cuda_linear",
-         "test_kernels_cuda_conv", "test_kernels_cuda_ops", "test_kernels_cuda_device",
-         "test_model_network --device=cuda", "test_dist_nccl_graph"]
-LIMITS = {"test_app_cuda": 330, "test_dist_nccl": 120, "test_dist_nccl_deaths": 120}
-EMULATED_ONLY = ("test_app_cuda_faults", "test_kernels_cuda_conv_faults")
+TESTS = ["test_model golden --device=cuda", "test_kernels cuda_step", "test_kernels cuda_linear",
+         "test_kernels cuda_conv", "test_kernels cuda_ops", "test_kernels cuda_device",
+         "test_model network --device=cuda", "test_dist nccl_graph"]
+LIMITS = {"test_app cuda": 330, "test_dist nccl": 120, "test_dist nccl_deaths": 120}
+OWN_PROGRAM = "test_kernels cuda_descriptors"  # it is linked with cuDNN itself
+EMULATED_ONLY = ("test_app cuda_faults", "test_kernels cuda_conv_faults")
 # Some 300 tests, of which each would start CUDA: all of a program in one process, for so long at most.
-ONE_PROCESS, ONE_PROCESS_S = ("test_kernels_", "test_model_"), 40
+ONE_PROCESS, ONE_PROCESS_S = ("test_kernels ", "test_model "), 40
 LAUNCH_KERNELS = ("linear", "conv", "ops", "step", "device")  # a sanitizer sees nothing of others
 
 
@@ -248,7 +249,8 @@ def limit_of(test):
 def test_programs(quick):
     """(program with its arguments, limit in seconds)"""
     found = sorted(glob.glob("tests/*/test_*cuda*.c") + glob.glob("tests/dist/test_nccl*.c"))
-    others = [re.sub(r"tests/(.*)/test_(.*)\.c", r"test_\1_\2", path) for path in found]
+    others = [re.sub(r"tests/(.*)/test_(.*)\.c", r"test_\1 \2", path) for path in found]
+    others = [n.replace(OWN_PROGRAM, OWN_PROGRAM.replace(" ", "_")) for n in others]
     others.sort(key=limit_of)
     names = TESTS if quick else TESTS + [n for n in others if n not in (*TESTS, *EMULATED_ONLY)]
     return [(name, limit_of(name)) for name in names]
@@ -265,8 +267,8 @@ def missing_programs(folder, names, quick):
     if "test" in names:
         wanted += [test.split()[0] for test, _ in test_programs(quick)]
     if "sanitize" in names:
-        wanted += [f"test_kernels_cuda_{name}" for name in LAUNCH_KERNELS]
-    return [name for name in wanted if not (folder / name).exists()]
+        wanted.append("test_kernels")
+    return [name for name in dict.fromkeys(wanted) if not (folder / name).exists()]
 
 
 def run_tests_of(check, limit_s, command, **env):
@@ -294,11 +296,11 @@ def run_test(check, limit_s, test):
         raise Failed(f"{program} is not built")
     command, end = [check.build.resolve() / program, *arguments], check.now() + limit_s
     together, forks = "", {"CK_FORK": "yes"}
-    if program.startswith(ONE_PROCESS):
+    if test.startswith(ONE_PROCESS):
         forks["CK_TIMEOUT_MULTIPLIER"] = "0.25"
         done, fields, failed = run_tests_of(check, min(limit_s, ONE_PROCESS_S), command, CK_FORK="no")
         together = done.word if done.code != 77 else ""
-    if together or not program.startswith(ONE_PROCESS):
+    if together or not test.startswith(ONE_PROCESS):
         done, fields, failed = run_tests_of(check, end - check.now(), command, **forks)
     if done.code == 77 and "no GPU here" not in done.output:
         return dict(fields, result="skipped: " + done.last_line())
@@ -313,9 +315,10 @@ def tests(check, programs):
         yield Step("tests", limit_s, lambda limit, t=test: run_test(check, limit, t), test=test)
 
 
-def sanitize(check, limit_s, tool, program):
+def sanitize(check, limit_s, tool, test):
     """In one process (CK_FORK=no): a sanitizer sees each context start. Some tests make calls that
     must fail, which memcheck alone would count."""
+    program, name = test.split()
     beside = os.path.dirname(cached(check, "NVCC"))
     sanitizer = shutil.which("compute-sanitizer", path=os.environ["PATH"] + os.pathsep + beside)
     if sanitizer is None:
@@ -323,7 +326,7 @@ def sanitize(check, limit_s, tool, program):
     flags = ["--report-api-errors", "no"] if tool == "memcheck" else []
     done, fields, failed = run_tests_of(
         check, limit_s, [sanitizer, "--tool", tool, *flags, "--target-processes", "all",
-                         "--error-exitcode", "9", check.build.resolve() / program], CK_FORK="no")
+                         "--error-exitcode", "9", check.build.resolve() / program, name], CK_FORK="no")
     if re.search("device not supported|not supported on|unable to find injection", done.output,
                  re.IGNORECASE):
         raise SkipStage("compute-sanitizer refuses this device")
@@ -336,9 +339,9 @@ def sanitize(check, limit_s, tool, program):
 def sanitizers(check):
     for tool in ("memcheck", "racecheck"):
         for name in LAUNCH_KERNELS:
-            program = f"test_kernels_cuda_{name}"
-            yield Step("sanitizers", 120, lambda limit, t=tool, p=program:
-                       sanitize(check, limit, t, p), tool=tool, program=program)
+            test = f"test_kernels cuda_{name}"
+            yield Step("sanitizers", 120, lambda limit, tool=tool, test=test:
+                       sanitize(check, limit, tool, test), tool=tool, test=test)
 
 
 # --- bench ---

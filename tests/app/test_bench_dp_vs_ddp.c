@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 
+#include <dlfcn.h>
 #include <glob.h>
 #include <math.h>
 #include <signal.h>
@@ -201,10 +202,14 @@ START_TEST(all_that_it_prints_fits_a_terminal)
 }
 END_TEST
 
-/* Instead of the C library's. */
-static double load_average;
+/* Instead of the C library's, in this test. Others of the program get what it would say. */
+static double load_average = NAN;
 int getloadavg(double *averages, int n)
 {
+    int (*real)(double *, int) = NULL;
+    *(void **)&real = dlsym(RTLD_NEXT, "getloadavg");
+    if (isnan(load_average))
+        return real(averages, n);
     averages[0] = load_average;
     return n > 0 ? 1 : 0;
 }

@@ -112,7 +112,7 @@ kill -0 "$(cat "$BOX/holder")" || exit 1
 each=${CK_TAP_LOG_FILE_NAME:-/dev/null}
 [ ! -e "$BOX/does/no_tests" ] || exit 0
 echo 'ok 1 - t.c:core:fine: Passed' >>"$each"
-act test "$(basename "$0")"
+act test "$(basename "$0")" "$@"
 [ "$misdeed $CK_FORK" != "crash_unforked no" ] || kill -SEGV $$
 [ "$misdeed" != err ] || { echo 'not ok 2 - t.c:core:sums: off by 3' >>"$each" && exit 1; }
 exit 0
@@ -125,7 +125,7 @@ case "$*" in
 "--tool racecheck --target-processes all --error-exitcode 9 "*) ;;
 *) exit 9 ;;
 esac
-"${@: -1}"
+"${@: -2}"
 EOF
 pretend "$box/bin/fake_python" <<'EOF'
 echo "$*" >>"$BOX/peers"
@@ -208,7 +208,7 @@ done
 expect "-DCUDA_ARCHITECTURES=90-real" "$box/flags"
 expect '"what": "cuDNN", "file": "/lib/cuDNN.so", "version": "9.19"'
 counts 6 '"table": "first_runs"'
-expect '"test": "test_model_golden --device=cuda", "passed": 1, "failed": 0'
+expect '"test": "test_model golden --device=cuda", "passed": 1, "failed": 0'
 counts 7 "fork no real" "$box/tests" # dist's ranks are processes in any case
 counts 1 "fork yes real" "$box/tests"
 expect '"context": "held open"'
@@ -220,7 +220,7 @@ head -1 "$box/peers" | grep -q -- '--limit 57344$'
 rm -rf "$results"
 
 # What is missing for the tests is built first, though the program is there.
-rm "$box/build/test_kernels_cuda_ops"
+rm "$box/build/test_kernels"
 exits 0 QUICK=1 STAGES=test
 expect '"build": {"status": "passed"'
 exits 0 QUICK=1 STAGES=test FRESH=1
@@ -258,11 +258,11 @@ expect '"train": {"status": "passed"'
 
 # One that crashes, one that says nothing, one that talks nonsense: a row each; the rest goes on.
 rm -rf "$results"
-does test crash test_kernels_cuda_linear
+does test crash "test_kernels cuda_linear"
 does trainer mute fp16
 does torch crash cnn_64_bf16_eager_3
 exits 1 QUICK=1 STAGES="first test torch"
-expect '"test": "test_kernels_cuda_linear", "passed": 1, "failed": 0, '
+expect '"test": "test_kernels cuda_linear", "passed": 1, "failed": 0, '
 expect_facts "$results/results.json" 'first_failed": ""' '"result": "failed:' "signal 11" \
     "about to crash"
 expect_facts "$results/results.json" '--amp fp16"' '"result": "failed:' result.json
@@ -270,13 +270,13 @@ expect_facts "$results/results.json" '"batch": 64' '"result": "failed:' torch
 counts 11 '"goal"'
 counts 7 '"result": "passed"' <(grep -F '"table": "tests"' "$results/results.json")
 expect 'about to crash' "$results/test.log"
-does test err test_kernels_cuda_conv
+does test err "test_kernels cuda_conv"
 does trainer garble --no-cuda-graph
 does torch garble mlp_512_bf16_eager_6
 exits 1 QUICK=1 STAGES="first test torch" PAIRS=1
 does test skip # on a machine with a GPU that is no reason
 exits 1 QUICK=1 STAGES=test RESULTS="$box/no_gpu"
-does test crash_unforked test_kernels_cuda_step
+does test crash_unforked "test_kernels cuda_step"
 exits 1 QUICK=1 STAGES=test RESULTS="$box/unforked"
 works test
 counts 1 "one process" "$box/unforked/results.json"
@@ -316,7 +316,7 @@ works torch
 # Ended from outside, also by SIGKILL, the check leaves what was done, and nobody behind.
 for signal in TERM KILL; do
     rm -rf "$results" "$box/hanging"
-    does test hang test_kernels_cuda_conv
+    does test hang "test_kernels cuda_conv"
     (become_check QUICK=1 STAGES="first test bench") &
     running=$!
     comes_true test -s "$box/hanging"
@@ -327,8 +327,8 @@ for signal in TERM KILL; do
     expect '"first": {"status": "passed"'
     expect '"test": {"status": "cut"'
     expect '"bench": {"status": "not run"'
-    expect '"test": "test_kernels_cuda_linear", "passed": 1, "failed": 0'
-    expect '| test_kernels_cuda_conv |  |  |  | not run |' "$results/tables.md"
+    expect '"test": "test_kernels cuda_linear", "passed": 1, "failed": 0'
+    expect '| test_kernels cuda_conv |  |  |  | not run |' "$results/tables.md"
     expect_facts "$results/tables.md" test "5 of 8"
     expect_facts "$results/tables.md" bench "21 of 21"
 done

@@ -364,7 +364,7 @@ START_TEST(the_holder_of_a_folder_is_named)
     snprintf(pid, sizeof pid, "pid %d", (int)getpid());
     expect_ok(file_lock_folder(folder, &fd));
     expect_failure(file_lock_folder(folder, &second), STATUS_INVALID, folder, pid,
-                   "test_base_file");
+                   "test_base file");
     close(fd);
     expect_ok(file_lock_folder(folder, &second));
     close(second);

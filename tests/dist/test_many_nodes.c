@@ -1,7 +1,7 @@
 /* Many nodes, each with the launcher's own client code and a connection of its own, form one round
  * at a store that serves them from another process. Prints what that took. More nodes:
  *
- *     MNIST_DDP_NODES=1000 build/test_dist_many_nodes
+ *     MNIST_DDP_NODES=1000 build/test_dist many_nodes
  */
 #include "base/clock.h"
 #include "base/host.h"

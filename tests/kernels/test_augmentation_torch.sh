@@ -8,7 +8,7 @@ if [ -z "${TORCH_PYTHON:-}" ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$BUILD_DIR/test_kernels_augmentation" --write "$work/records"
+"$BUILD_DIR/test_kernels" augmentation --write "$work/records"
 "$TORCH_PYTHON" -B - "$work/records" <<'PYTHON'
 import math
 import sys

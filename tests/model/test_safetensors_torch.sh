@@ -8,10 +8,10 @@ if [ -z "${TORCH_PYTHON:-}" ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-program=$BUILD_DIR/test_model_checkpoint
+program=$BUILD_DIR/test_model
 
 for kind in mlp cnn speedrun; do
-    "$program" --write $kind 7 "$work/$kind"
+    "$program" checkpoint --write $kind 7 "$work/$kind"
 done
 "$TORCH_PYTHON" - "$work" "$SOURCE_DIR" <<'PYTHON'
 import sys
@@ -46,9 +46,9 @@ for kind, make in MODELS.items():
 print(f"torch {torch.__version__} loads our files")
 PYTHON
 for kind in mlp cnn speedrun; do
-    "$program" --copy $kind "$work/$kind.torch.safetensors" "$work/$kind.copy"
+    "$program" checkpoint --copy $kind "$work/$kind.torch.safetensors" "$work/$kind.copy"
     for dtype in float16 bfloat16; do
-        "$program" --copy $kind "$work/$kind.torch.$dtype.safetensors" "$work/$kind.$dtype"
+        "$program" checkpoint --copy $kind "$work/$kind.torch.$dtype.safetensors" "$work/$kind.$dtype"
     done
 done
 "$TORCH_PYTHON" - "$work" <<'PYTHON'

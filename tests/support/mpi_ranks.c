@@ -5,6 +5,7 @@
 #include "dist/store/store.h"
 #include "tests/support/collectives.h"
 #include "tests/support/program.h"
+#include "tests/support/runner.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -92,9 +93,9 @@ static int start_and_wait(const mpi_run *run)
     int own_stderr = dup(STDERR_FILENO);
     if (own_stderr < 0 || readlink("/proc/self/exe", self, sizeof self - 1) < 0)
         return -1;
-    program p = program_start_after(
-        WORDS("mpirun", "-n", ranks, "--oversubscribe", "--bind-to", "none", "--quiet", self),
-        say_there, own_stderr);
+    program p = program_start_after(WORDS("mpirun", "-n", ranks, "--oversubscribe", "--bind-to",
+                                          "none", "--quiet", self, runner_test),
+                                    say_there, own_stderr);
     close(own_stderr);
     program_wait(&p, run->limit_s > 0 ? run->limit_s : RUN_S);
     int code = p.exit_code;

@@ -1,0 +1,3 @@
+#include "tests/support/runner.h"
+
+const char *runner_test;
