@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/text.h"
-#include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/rdzv_ops.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
@@ -188,20 +188,20 @@ static void check_node_0(checkup *c)
 /* Whether etcd answers at this endpoint. Reads what there is of the job, and writes nothing. */
 static status ask_etcd(const worker_spec *spec, const char *endpoint, int *n_nodes)
 {
-    const rendezvous_backend_options how = {.endpoints = endpoint,
-                                            .access = &spec->access,
-                                            .run_id = spec->run_id,
-                                            .node_id = "doctor",
-                                            .ttl_ms = CONNECT_MS,
-                                            .timeout_ms = CONNECT_MS};
-    rendezvous_view view = {0};
+    const rdzv_service_options how = {.endpoints = endpoint,
+                                      .access = &spec->access,
+                                      .run_id = spec->run_id,
+                                      .node_id = "doctor",
+                                      .ttl_ms = CONNECT_MS,
+                                      .timeout_ms = CONNECT_MS};
+    rdzv_view view = {0};
     void *etcd = NULL;
-    TRY(rendezvous_etcd.open(&how, &etcd));
-    status st = rendezvous_etcd.look(etcd, RENDEZVOUS_ALL, -1, 0, &view);
+    TRY(rdzv_etcd.open(&how, &etcd));
+    status st = rdzv_etcd.look(etcd, RDZV_ALL, -1, 0, &view);
     if (st == STATUS_OK)
         *n_nodes = view.n;
-    rendezvous_view_free(&view);
-    rendezvous_etcd.close(etcd);
+    rdzv_view_free(&view);
+    rdzv_etcd.close(etcd);
     return st;
 }
 

@@ -100,7 +100,7 @@ static status await_nodes(agent *self)
     int64_t cancel_ns = 0;
     while (!nodes->joined && nodes->failure == NULL &&
            (cancel_ns == 0 || !clock_passed(cancel_ns))) {
-        bool over = current->rounds != NULL && current->news.phase != RENDEZVOUS_RUNS;
+        bool over = current->rounds != NULL && current->news.phase != RDZV_RUNS;
         if ((over || self->signals.first != 0) && cancel_ns == 0) {
             agent_channel_cancel_join(current->channel);
             cancel_ns = clock_deadline_ns(CANCEL_MS);
@@ -245,7 +245,7 @@ static status await_round(agent *self, bool *over, int *code)
     *over = false;
     event_log_waits(current->events, self->spec->round);
     current->news = round_agent_look(current->rounds);
-    while (current->news.phase == RENDEZVOUS_WAITS && self->signals.first == 0) {
+    while (current->news.phase == RDZV_WAITS && self->signals.first == 0) {
         int64_t end_ns = self->unmet_ns + self->spec->join_ms * 1000000;
         TRY(attempt_wait(current, self->unmet_ns != 0 ? clock_remaining_ms(end_ns) : -1));
         if (self->unmet_ns != 0 && clock_passed(end_ns))
@@ -253,9 +253,9 @@ static status await_round(agent *self, bool *over, int *code)
     }
     if (self->signals.first != 0)
         return stopped_while(self, "this node was waiting for the others", code);
-    if (current->news.phase == RENDEZVOUS_FAILED)
+    if (current->news.phase == RDZV_FAILED)
         return FAIL(current->news.failure, "%s", current->news.reason);
-    if (current->news.phase != RENDEZVOUS_CLOSED)
+    if (current->news.phase != RDZV_CLOSED)
         return STATUS_OK;
     *over = true;
     bool well = current->news.ending == ROUND_WELL;
@@ -299,7 +299,7 @@ static status give_round_up(agent *self, bool *again, int *code)
 {
     attempt *current = &self->attempt;
     const agent_channel_snapshot *nodes = &current->nodes;
-    bool over = current->news.phase != RENDEZVOUS_RUNS;
+    bool over = current->news.phase != RDZV_RUNS;
     const char *why = over || nodes->failure == NULL ? current->news.reason : nodes->failure;
     *code = EXIT_CODE_RENDEZVOUS;
     if (self->signals.first != 0)

@@ -271,14 +271,14 @@ static void take_news(attempt *self)
 static void take_round_news(attempt *self)
 {
     self->news = round_agent_look(self->rounds);
-    if (!has_workers(self) || self->leaves || self->news.phase == RENDEZVOUS_RUNS ||
-        self->news.phase == RENDEZVOUS_WAITS)
+    if (!has_workers(self) || self->leaves || self->news.phase == RDZV_RUNS ||
+        self->news.phase == RDZV_WAITS)
         return;
     self->leaves = true;
     log_leaving(self, self->news.reason);
     LOG_I("round %lld ends: %s", (long long)self->spec->round, self->news.reason);
     if (self->state <= AGENT_FAILING)
-        enter_leaving(self, self->state == AGENT_RUNNING && self->news.phase == RENDEZVOUS_LEAVE &&
+        enter_leaving(self, self->state == AGENT_RUNNING && self->news.phase == RDZV_LEAVES &&
                                 self->news.ending == ROUND_WELL);
 }
 
@@ -286,7 +286,7 @@ static void take_round_news(attempt *self)
  * thread may wait for the service then. */
 static int64_t lease_end_ns(const attempt *self)
 {
-    bool runs = self->rounds != NULL && self->news.phase == RENDEZVOUS_RUNS;
+    bool runs = self->rounds != NULL && self->news.phase == RDZV_RUNS;
     return runs ? self->news.valid_until_ns : INT64_MAX;
 }
 
@@ -402,7 +402,7 @@ static status start(attempt *self)
         kept += self->group.workers[i].waits;
     TRY(worker_logs_start(&self->spec->logs, self->number, self->spec->nproc));
     self->kills_next = self->not_started = false;
-    self->leaves = self->rounds != NULL && self->news.phase != RENDEZVOUS_RUNS;
+    self->leaves = self->rounds != NULL && self->news.phase != RDZV_RUNS;
     self->signal_ns = 0;
     if (self->channel != NULL)
         agent_channel_start(self->channel, self->number);

@@ -17,7 +17,7 @@ typedef struct attempt {
     stop_signals *signals;
     health_check *health;         /* borrowed; NULL: nobody asks */
     round_agent *rounds;          /* elastic: the agent sets it; NULL */
-    rendezvous_news news;         /* elastic: of them, as of the last look */
+    rdzv_news news;               /* elastic: of them, as of the last look */
     event_log *events;            /* borrowed; NULL: none are kept */
     agent_channel *channel;       /* several nodes: the agent sets it */
     agent_channel_snapshot nodes; /* what was last heard of them; one node: nothing */

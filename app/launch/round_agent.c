@@ -12,9 +12,9 @@
 struct round_agent {
     worker_spec *spec;
     event_log *events;
-    dynamic_rendezvous *rdzv;
+    rdzv_handle *rdzv;
     round_fence *fence;
-    rendezvous_news news;        /* as of the last look */
+    rdzv_news news;              /* as of the last look */
     int *nprocs;                 /* of the round's nodes: the spec's; NULL before the first */
     char (*ids)[ROUND_ID_BYTES]; /* likewise: their ids, */
     const char **lost;           /* and those of them that are lost */
@@ -41,8 +41,8 @@ static void log_gone(round_agent *self, const round_state *now)
 static status join_rendezvous(round_agent *self, const char *id)
 {
     const worker_spec *spec = self->spec;
-    dynamic_rendezvous_options how = {
-        .backend = spec->rdzv == RDZV_ETCD ? &rendezvous_etcd : &rendezvous_c10d,
+    rdzv_options how = {
+        .backend = spec->rdzv == RDZV_ETCD ? &rdzv_etcd : &rdzv_c10d,
         .endpoints = spec->endpoints,
         .run_id = spec->run_id,
         .access = &spec->access,
@@ -60,7 +60,7 @@ static status join_rendezvous(round_agent *self, const char *id)
         return FAIL(STATUS_INVALID, "this node's address is longer than %d letters: %.80s",
                     ROUND_ADDRESS_BYTES - 1, spec->master_addr);
     snprintf(how.self.address, sizeof how.self.address, "%s", spec->master_addr);
-    return dynamic_rendezvous_create(&how, &self->rdzv);
+    return rdzv_open(&how, &self->rdzv);
 }
 
 status round_agent_create(worker_spec *spec, const char *id, event_log *events, round_agent **out)
@@ -84,7 +84,7 @@ void round_agent_destroy(round_agent *self)
 {
     if (self == NULL)
         return;
-    dynamic_rendezvous_destroy(self->rdzv);
+    rdzv_close(self->rdzv);
     round_fence_close(self->fence);
     self->spec->nprocs = NULL;
     free(self->nprocs);
@@ -95,7 +95,7 @@ void round_agent_destroy(round_agent *self)
 
 int round_agent_fd(const round_agent *self)
 {
-    return dynamic_rendezvous_fd(self->rdzv);
+    return rdzv_fd(self->rdzv);
 }
 
 int round_agent_fence_fd(const round_agent *self)
@@ -103,19 +103,18 @@ int round_agent_fence_fd(const round_agent *self)
     return round_fence_fd(self->fence);
 }
 
-rendezvous_news round_agent_look(round_agent *self)
+rdzv_news round_agent_look(round_agent *self)
 {
-    self->news = dynamic_rendezvous_look(self->rdzv);
-    if (self->news.phase == RENDEZVOUS_RUNS && clock_passed(self->news.valid_until_ns)) {
-        self->news.phase = RENDEZVOUS_LEAVE;
+    self->news = rdzv_watch(self->rdzv);
+    if (self->news.phase == RDZV_RUNS && clock_passed(self->news.valid_until_ns)) {
+        self->news.phase = RDZV_LEAVES;
         self->news.ending = ROUND_BADLY;
         self->news.reason =
             "this node's lease has ended, as the rendezvous does not answer in time";
     }
-    round_fence_set(self->fence,
-                    self->news.phase == RENDEZVOUS_RUNS || self->news.phase == RENDEZVOUS_LEAVE
-                        ? self->news.valid_until_ns
-                        : 0);
+    round_fence_set(self->fence, self->news.phase == RDZV_RUNS || self->news.phase == RDZV_LEAVES
+                                     ? self->news.valid_until_ns
+                                     : 0);
     return self->news;
 }
 
@@ -185,17 +184,17 @@ void round_agent_left(round_agent *self, round_parting how)
 {
     if (how == ROUND_PARTING_APART && self->spec->node_rank == 0)
         round_agent_note_lost(self, self->spec->nnodes - 1);
-    round_departure departure = {.lost = self->lost,
-                                 .n_lost = self->n_lost,
-                                 .restarts = self->spec->restarts + (how == ROUND_PARTING_COUNTS),
-                                 .unmet = how == ROUND_PARTING_UNMET || how == ROUND_PARTING_APART};
+    rdzv_departure departure = {.lost = self->lost,
+                                .n_lost = self->n_lost,
+                                .restarts = self->spec->restarts + (how == ROUND_PARTING_COUNTS),
+                                .unmet = how == ROUND_PARTING_UNMET || how == ROUND_PARTING_APART};
     round_fence_set(self->fence, 0);
-    dynamic_rendezvous_left(self->rdzv, &departure);
+    rdzv_leave(self->rdzv, &departure);
 }
 
 void round_agent_close(round_agent *self, round_ending ending)
 {
     const char *reason = ending == ROUND_WELL ? "all ranks have ended well" : "a rank has failed";
     event_log_closed(self->events, self->spec->round, reason);
-    dynamic_rendezvous_close(self->rdzv, ending, reason);
+    rdzv_end_job(self->rdzv, ending, reason);
 }

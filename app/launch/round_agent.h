@@ -6,7 +6,7 @@
 
 #include "app/common/event_log.h"
 #include "app/launch/worker_spec.h"
-#include "dist/elastic/dynamic_rendezvous.h"
+#include "dist/elastic/rdzv.h"
 
 typedef struct round_agent round_agent;
 
@@ -22,9 +22,9 @@ void round_agent_destroy(round_agent *self); /* gives the record back; accepts N
 int round_agent_fd(const round_agent *self);       /* readable: there is news */
 int round_agent_fence_fd(const round_agent *self); /* for the ranks */
 
-/* Also moves the fence on. The phase is RENDEZVOUS_LEAVE from the end of the lease on, also if the
+/* Also moves the fence on. The phase is RDZV_LEAVES from the end of the lease on, also if the
  * rendezvous has not said so yet. What it points to lives until the next look. */
-rendezvous_news round_agent_look(round_agent *self);
+rdzv_news round_agent_look(round_agent *self);
 
 /* Puts this node's place in the round that begins into the spec: node_rank, nnodes, world_size,
  * nprocs, round, restarts, and node 0's address as master_addr and master_port. */

@@ -109,11 +109,11 @@ static bool comes(const round_node *node)
 }
 
 /* Of a node that waits and leads: the list of the next round. */
-static status write_next(const round_view *view, const round_prospect *prospect,
+static status write_next(const round_view *view, const round_quorum *quorum,
                          const round_rules *rules, round_action *out)
 {
     const round_state *before = &view->state;
-    int n = prospect->waiting < rules->max ? prospect->waiting : rules->max;
+    int n = quorum->waiting < rules->max ? quorum->waiting : rules->max;
     round_node *members = calloc((size_t)n, sizeof *members);
     round_absence *absences = calloc((size_t)view->n, sizeof *absences);
     out->state = (round_state){.round = before->round + 1,
@@ -166,18 +166,18 @@ static bool leads(const round_machine *machine, const round_view *view)
 static status form(const round_machine *machine, const round_view *view, int64_t now_ms,
                    round_action *out)
 {
-    round_prospect prospect = round_prospect_of(&machine->rules, view);
-    if (prospect.hurdle == ROUND_HURDLE_ALL_LOST)
+    round_quorum quorum = round_quorum_of(&machine->rules, view);
+    if (quorum.blocker == ROUND_BLOCKER_ALL_LOST)
         return write_over(view, out, "all nodes of round %lld are lost",
                           (long long)view->state.round);
-    if (prospect.hurdle != ROUND_HURDLE_NONE)
+    if (quorum.blocker != ROUND_BLOCKER_NONE)
         return STATUS_OK;
     int64_t called_ms = machine->enough_ms + machine->rules.last_call_ms;
-    if (prospect.survivors == 0 && prospect.waiting < machine->rules.max && now_ms < called_ms) {
+    if (quorum.survivors == 0 && quorum.waiting < machine->rules.max && now_ms < called_ms) {
         wait_until(out, called_ms);
         return STATUS_OK;
     }
-    return write_next(view, &prospect, &machine->rules, out);
+    return write_next(view, &quorum, &machine->rules, out);
 }
 
 static status agree(round_machine *machine, const round_state *state, round_action *out)
@@ -357,7 +357,7 @@ static void leave_out(round_machine *machine, const round_view *view, int64_t no
     if (hash != machine->absences)
         machine->absent_ms = now_ms;
     machine->absences = hash;
-    int64_t first_ms = round_prospect_leave_out(&machine->rules, view, now_ms - machine->absent_ms);
+    int64_t first_ms = round_quorum_leave_out(&machine->rules, view, now_ms - machine->absent_ms);
     if (first_ms != INT64_MAX)
         wait_until(out, machine->absent_ms + first_ms);
 }

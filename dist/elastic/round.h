@@ -1,7 +1,7 @@
 /* The rounds of an elastic job, as a pure function of (state, event, now): no socket, no clock, no
  * thread. docs/elastic.md draws it.
  *
- * Nodes that want to train wait at a service (rendezvous_backend.h), each under a lease. A round is
+ * Nodes that want to train wait at a service (rdzv_ops.h), each under a lease. A round is
  * a list of nodes that train together. One value at the service, the state, says which round is the
  * latest; it is replaced by compare and set only, so there is one line of rounds. The waiting node
  * that comes first writes the next round; all others read it there.
@@ -33,7 +33,7 @@
 #ifndef MNIST_DDP_DIST_ELASTIC_ROUND_H
 #define MNIST_DDP_DIST_ELASTIC_ROUND_H
 
-#include "dist/elastic/round_prospect.h"
+#include "dist/elastic/round_quorum.h"
 
 enum { ROUND_SETTLE_MS = 500 }; /* newcomers are taken in when no other has come for so long */
 

@@ -31,7 +31,7 @@ typedef struct round_node {
     char (*lost)[ROUND_ID_BYTES]; /* members of `round` whose connections have closed */
     int n_lost;
 
-    /* In a view only (round_prospect_leave_out). */
+    /* In a view only (round_quorum_leave_out). */
     int absences;  /* how often in a row it did not come to its round */
     bool left_out; /* the next round is formed without it */
 } round_node;

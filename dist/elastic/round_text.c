@@ -261,7 +261,7 @@ static status parse(const char *text, size_t size_bytes, const char *name, json_
     return st;
 }
 
-static status read_record(const rendezvous_record *record, round_node *out)
+static status read_record(const rdzv_record *record, round_node *out)
 {
     char name[ROUND_ID_BYTES + 64];
     json_t *value = NULL;
@@ -280,7 +280,7 @@ static status read_record(const rendezvous_record *record, round_node *out)
 }
 
 /* One that makes no sense here, of a later version say, is no node's. */
-static status add_record(const rendezvous_record *record, round_view *view)
+static status add_record(const rdzv_record *record, round_view *view)
 {
     round_node node = {0};
     status st = read_record(record, &node);
@@ -302,7 +302,7 @@ static int by_order(const void *a, const void *b)
     return strcmp(left->id, right->id);
 }
 
-static status read_job(const rendezvous_view *text, round_state *out)
+static status read_job(const rdzv_view *text, round_state *out)
 {
     static const char NAME[] = "the rendezvous' state";
     json_t *value = NULL;
@@ -313,7 +313,7 @@ static status read_job(const rendezvous_view *text, round_state *out)
     return st;
 }
 
-status round_text_read(const rendezvous_view *text, round_view *out)
+status round_text_read(const rdzv_view *text, round_view *out)
 {
     status st = STATUS_OK;
     round_view view = {.state_revision = text->state_revision};

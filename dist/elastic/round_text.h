@@ -4,7 +4,7 @@
 #ifndef MNIST_DDP_DIST_ELASTIC_ROUND_TEXT_H
 #define MNIST_DDP_DIST_ELASTIC_ROUND_TEXT_H
 
-#include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/rdzv_ops.h"
 #include "dist/elastic/round_state.h"
 
 enum {
@@ -19,6 +19,6 @@ status round_text_of_node(const round_node *node, char **out);
 /* What the service has. *out is the caller's (round_view_free). A record that makes no sense is
  * left out. STATUS_PEER if there are too many nodes, or the state makes no sense;
  * STATUS_NO_MEMORY. */
-status round_text_read(const rendezvous_view *text, round_view *out);
+status round_text_read(const rdzv_view *text, round_view *out);
 
 #endif

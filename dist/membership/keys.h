@@ -61,7 +61,7 @@
  *   bye              counts who has read the last outcome              each but node 0
  *
  * Of an elastic job, under mnist_ddp/rdzv/<run id>/, as watched keys (dist/store/store_table.h,
- * dist/elastic/rendezvous_c10d.c); a "/" in the run id is "%2F" there:
+ * dist/elastic/rdzv_c10d.c); a "/" in the run id is "%2F" there:
  *
  *   state           which round is the latest, and who is in it        a node, by compare and set
  *   nodes/<id>      what a node says of itself, under its lease        it

@@ -2,7 +2,7 @@
  * does nothing else, as an agent that is stopped, or behind a firewall. */
 #include "base/clock.h"
 #include "base/file.h"
-#include "dist/elastic/dynamic_rendezvous.h"
+#include "dist/elastic/rdzv.h"
 #include "dist/store/store.h"
 #include "tests/app/support/nodes.h"
 #include "tests/app/support/test_folder.h"
@@ -19,7 +19,7 @@
 typedef struct stage {
     store_server *server;
     int port;
-    dynamic_rendezvous *mute;
+    rdzv_handle *mute;
     int mute_port; /* where its store would listen, and nobody answers */
 } stage;
 
@@ -35,8 +35,8 @@ static void add_mute(stage *s, int min_nodes, int64_t keep_alive_ms)
 {
     char endpoint[64];
     snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", s->port);
-    dynamic_rendezvous_options how = {
-        .backend = &rendezvous_c10d,
+    rdzv_options how = {
+        .backend = &rdzv_c10d,
         .endpoints = endpoint,
         .run_id = "none",
         .self = {.id = "mute_1_1", .nproc = 1, .address = "127.0.0.1", .port = s->mute_port},
@@ -46,12 +46,12 @@ static void add_mute(stage *s, int min_nodes, int64_t keep_alive_ms)
         .last_call_ms = 100,
         .keep_alive_ms = keep_alive_ms,
         .keep_alive_misses = 3};
-    ck_assert_int_eq(dynamic_rendezvous_create(&how, &s->mute), STATUS_OK);
+    ck_assert_int_eq(rdzv_open(&how, &s->mute), STATUS_OK);
 }
 
 static void close_stage(stage *s)
 {
-    dynamic_rendezvous_destroy(s->mute);
+    rdzv_close(s->mute);
     store_server_destroy(s->server);
 }
 
@@ -85,7 +85,7 @@ START_TEST(node_0_that_is_stopped_is_left_out)
     program p =
         nodes_start_c10d(s.port, "--nnodes=2 --nproc-per-node=1 --rdzv-conf=" TIMES "", RUN);
     program_await(&p, "round 1 does not begin", "node 0");
-    dynamic_rendezvous_destroy(s.mute); /* its lease has ended */
+    rdzv_close(s.mute); /* its lease has ended */
     s.mute = NULL;
     program_await(&p, "waits for nodes", "1 of 2");
     kill(p.pid, SIGTERM);
@@ -103,13 +103,13 @@ START_TEST(node_0_that_is_gone_is_left_out)
     open_stage(&s);
     s.mute_port = port_find_free();
     add_mute(&s, 1, 5000);
-    while (dynamic_rendezvous_look(s.mute).phase != RENDEZVOUS_RUNS)
+    while (rdzv_watch(s.mute).phase != RDZV_RUNS)
         clock_sleep_ms(5);
     program p = nodes_start_c10d(s.port, "--nnodes=1:2 --nproc-per-node=1 --rdzv-conf=" TIMES, RUN);
-    while (dynamic_rendezvous_look(s.mute).phase != RENDEZVOUS_LEAVE)
+    while (rdzv_watch(s.mute).phase != RDZV_LEAVES)
         clock_sleep_ms(5);
     int64_t start_ns = clock_now_ns();
-    dynamic_rendezvous_left(s.mute, &(round_departure){0});
+    rdzv_leave(s.mute, &(rdzv_departure){0});
     test_folder_await("up.3");
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
     test_folder_write("go", "");
@@ -134,8 +134,8 @@ START_TEST(nodes_that_never_meet_end)
                          "--rdzv-conf=last_call_timeout=0.1,keep_alive_interval=1,join_timeout=5",
                          RUN);
     for (int64_t end_ns = clock_deadline_ns(9000); !clock_passed(end_ns); clock_sleep_ms(20))
-        if (dynamic_rendezvous_look(s.mute).phase == RENDEZVOUS_LEAVE)
-            dynamic_rendezvous_left(s.mute, &(round_departure){0});
+        if (rdzv_watch(s.mute).phase == RDZV_LEAVES)
+            rdzv_leave(s.mute, &(rdzv_departure){0});
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 69);
     ASSERT_FACTS(p.err, "round 1 does not begin", "node 0");

@@ -1,7 +1,7 @@
 /* Reports that are well formed and lie, set by somebody who reaches the store's port while a job of
  * two nodes runs. All on this machine. */
 #include "base/clock.h"
-#include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/rdzv_ops.h"
 #include "tests/app/support/launcher_keys.h"
 #include "tests/app/support/nodes.h"
 #include "tests/app/support/test_folder.h"
@@ -228,7 +228,7 @@ START_TEST(a_strangers_report_hides_no_failure)
 }
 END_TEST
 
-static const rendezvous_backend_ops *const c10d = &rendezvous_c10d;
+static const rdzv_ops *const c10d = &rdzv_c10d;
 
 /* Two nodes of an elastic job in their first round. Returns a stranger at their rendezvous. */
 static void *start_elastic_job(const char *name)
@@ -248,7 +248,7 @@ static void *start_elastic_job(const char *name)
     test_folder_await("up.2.0");
     test_folder_await("up.2.1");
     snprintf(where, sizeof where, "localhost:%d", port);
-    const rendezvous_backend_options how = {
+    const rdzv_service_options how = {
         .endpoints = where, .run_id = "none", .node_id = name, .ttl_ms = 60000, .timeout_ms = 5000};
     ck_assert_int_eq(c10d->open(&how, &stranger), STATUS_OK);
     return stranger;
@@ -267,9 +267,9 @@ static void end_elastic_job(void *stranger, int code)
 START_TEST(a_stranger_closes_no_job_well)
 {
     bool set = false;
-    rendezvous_view view;
+    rdzv_view view;
     void *stranger = start_elastic_job("x_1_1");
-    ck_assert_int_eq(c10d->look(stranger, RENDEZVOUS_ALL, -1, 0, &view), STATUS_OK);
+    ck_assert_int_eq(c10d->look(stranger, RDZV_ALL, -1, 0, &view), STATUS_OK);
     json_t *state = json_loads(view.state, 0, NULL);
     json_object_set_new(state, "closed", json_true());
     json_object_set_new(state, "over", json_true());
@@ -287,7 +287,7 @@ START_TEST(a_stranger_closes_no_job_well)
     nodes_close(nodes, NODES);
     free(text);
     json_decref(state);
-    rendezvous_view_free(&view);
+    rdzv_view_free(&view);
 }
 END_TEST
 
@@ -311,20 +311,20 @@ END_TEST
 START_TEST(a_node_whose_record_is_taken_goes_on)
 {
     char name[64];
-    rendezvous_view view;
+    rdzv_view view;
     void *stranger = start_elastic_job("x_1_1");
-    ck_assert_int_eq(c10d->look(stranger, RENDEZVOUS_ALL, -1, 0, &view), STATUS_OK);
+    ck_assert_int_eq(c10d->look(stranger, RDZV_ALL, -1, 0, &view), STATUS_OK);
     ck_assert_int_eq(view.n, NODES);
     snprintf(name, sizeof name, "localhost:%d", port);
-    const rendezvous_backend_options how = {.endpoints = name,
-                                            .run_id = "none",
-                                            .node_id = view.nodes[1].id,
-                                            .ttl_ms = 60000,
-                                            .timeout_ms = 5000};
+    const rdzv_service_options how = {.endpoints = name,
+                                      .run_id = "none",
+                                      .node_id = view.nodes[1].id,
+                                      .ttl_ms = 60000,
+                                      .timeout_ms = 5000};
     c10d->close(stranger);
     ck_assert_int_eq(c10d->open(&how, &stranger), STATUS_OK);
     ck_assert_int_eq(c10d->remove_node(stranger), STATUS_OK);
-    rendezvous_view_free(&view);
+    rdzv_view_free(&view);
     /* At once, or after a round of the other one alone: it may not end the job meanwhile. */
     for (int64_t end_ns = clock_deadline_ns(RUN_S * 1000);
          !file_exists("up.3.1") && !file_exists("up.4.1") && !clock_passed(end_ns);)

@@ -1,6 +1,6 @@
 /* Nodes of an elastic job, each a thread, at a service in this process's memory. */
 #include "base/clock.h"
-#include "dist/elastic/dynamic_rendezvous.h"
+#include "dist/elastic/rdzv.h"
 #include "tests/support/facts.h"
 #include "tests/support/no_memory.h"
 #include "tests/support/rendezvous_phase.h"
@@ -32,11 +32,11 @@ static struct service {
 } service = {.lock = PTHREAD_MUTEX_INITIALIZER, .revision = 1};
 
 typedef struct session {
-    rendezvous_backend_options options;
+    rdzv_service_options options;
     char id[ROUND_ID_BYTES];
 } session;
 
-static status fake_open(const rendezvous_backend_options *options, void **out)
+static status fake_open(const rdzv_service_options *options, void **out)
 {
     session *s = calloc(1, sizeof *s);
     ck_assert_ptr_nonnull(s);
@@ -89,22 +89,22 @@ static entry *entry_of(const char *id, bool create)
     return e;
 }
 
-static void copy_out(rendezvous_sight sight, rendezvous_view *out)
+static void copy_out(rdzv_scope scope, rdzv_view *out)
 {
-    *out = (rendezvous_view){.revision = service.revision,
-                             .state = service.state != NULL ? strdup(service.state) : NULL,
-                             .state_bytes = service.state != NULL ? strlen(service.state) : 0,
-                             .state_revision = service.state_revision,
-                             .nodes = calloc(NODES, sizeof *out->nodes)};
-    for (int i = 0; i < NODES && sight == RENDEZVOUS_ALL; i++) {
+    *out = (rdzv_view){.revision = service.revision,
+                       .state = service.state != NULL ? strdup(service.state) : NULL,
+                       .state_bytes = service.state != NULL ? strlen(service.state) : 0,
+                       .state_revision = service.state_revision,
+                       .nodes = calloc(NODES, sizeof *out->nodes)};
+    for (int i = 0; i < NODES && scope == RDZV_ALL; i++) {
         const entry *e = &service.entries[i];
         if (e->value != NULL)
-            out->nodes[out->n++] = (rendezvous_record){strdup(e->id), strdup(e->value), e->order};
+            out->nodes[out->n++] = (rdzv_record){strdup(e->id), strdup(e->value), e->order};
     }
 }
 
-static status fake_look(void *self, rendezvous_sight sight, int64_t after, int64_t wait_ms,
-                        rendezvous_view *out)
+static status fake_look(void *self, rdzv_scope scope, int64_t after, int64_t wait_ms,
+                        rdzv_view *out)
 {
     session *s = self;
     int64_t end_ns = clock_deadline_ns(wait_ms);
@@ -115,7 +115,7 @@ static status fake_look(void *self, rendezvous_sight sight, int64_t after, int64
         if (st != STATUS_OK)
             return st;
         if (service.revision > after || last) {
-            copy_out(sight, out);
+            copy_out(scope, out);
             pthread_mutex_unlock(&service.lock);
             return STATUS_OK;
         }
@@ -189,7 +189,7 @@ static status fake_remove_node(void *self)
     return STATUS_OK;
 }
 
-static const rendezvous_backend_ops fake = {
+static const rdzv_ops fake = {
     .name = "c10d",
     .ends_with_its_host = true,
     .open = fake_open,
@@ -202,9 +202,9 @@ static const rendezvous_backend_ops fake = {
 };
 
 /* Of node `letter`, "hostA_1_1". */
-static dynamic_rendezvous *start(char letter, dynamic_rendezvous_options options)
+static rdzv_handle *start(char letter, rdzv_options options)
 {
-    dynamic_rendezvous *rdzv = NULL;
+    rdzv_handle *rdzv = NULL;
     options.backend = &fake;
     options.endpoints = "127.0.0.1:29400";
     options.run_id = "job";
@@ -217,142 +217,142 @@ static dynamic_rendezvous *start(char letter, dynamic_rendezvous_options options
     options.keep_alive_misses = MISSES;
     if (options.join_ms == 0)
         options.join_ms = SOON_MS;
-    ck_assert_int_eq(dynamic_rendezvous_create(&options, &rdzv), STATUS_OK);
+    ck_assert_int_eq(rdzv_open(&options, &rdzv), STATUS_OK);
     return rdzv;
 }
 
-static void assert_round(dynamic_rendezvous *rdzv, int64_t round, int n, int node_rank)
+static void assert_round(rdzv_handle *rdzv, int64_t round, int n, int node_rank)
 {
-    rendezvous_news news = rendezvous_phase_await(rdzv, RENDEZVOUS_RUNS, SOON_MS);
+    rdzv_news news = rendezvous_phase_await(rdzv, RDZV_RUNS, SOON_MS);
     ck_assert_int_eq(news.now->round, round);
     ck_assert_int_eq(news.now->n, n);
     ck_assert_int_eq(news.node_rank, node_rank);
     ck_assert(!clock_passed(news.valid_until_ns));
 }
 
-static const dynamic_rendezvous_options two = {.min_nodes = 2, .max_nodes = 2},
-                                        one_or_two = {.min_nodes = 1, .max_nodes = 2};
+static const rdzv_options two = {.min_nodes = 2, .max_nodes = 2},
+                          one_or_two = {.min_nodes = 1, .max_nodes = 2};
 
 START_TEST(nodes_form_a_round_and_close_the_job)
 {
-    dynamic_rendezvous *a = start('A', two), *b = start('B', two);
-    rendezvous_news news = rendezvous_phase_await(a, RENDEZVOUS_RUNS, SOON_MS);
+    rdzv_handle *a = start('A', two), *b = start('B', two);
+    rdzv_news news = rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
     const char *host = news.node_rank == 0 ? "hostA_1_1" : "hostB_1_1";
     ck_assert_str_eq(news.now->members[0].id, host);
     ck_assert_int_eq(news.now->members[1].nproc, 2);
     assert_round(b, 1, 2, 1 - news.node_rank);
-    dynamic_rendezvous_close(a, ROUND_WELL, "all ranks have ended well");
-    ck_assert_str_eq(rendezvous_phase_await(b, RENDEZVOUS_CLOSED, SOON_MS).reason,
+    rdzv_end_job(a, ROUND_WELL, "all ranks have ended well");
+    ck_assert_str_eq(rendezvous_phase_await(b, RDZV_CLOSED, SOON_MS).reason,
                      "all ranks have ended well");
-    rendezvous_phase_await(a, RENDEZVOUS_CLOSED, SOON_MS);
-    dynamic_rendezvous_destroy(a);
-    dynamic_rendezvous_destroy(b);
-    dynamic_rendezvous *late = start('C', one_or_two);
-    ck_assert_str_eq(rendezvous_phase_await(late, RENDEZVOUS_CLOSED, SOON_MS).reason,
+    rendezvous_phase_await(a, RDZV_CLOSED, SOON_MS);
+    rdzv_close(a);
+    rdzv_close(b);
+    rdzv_handle *late = start('C', one_or_two);
+    ck_assert_str_eq(rendezvous_phase_await(late, RDZV_CLOSED, SOON_MS).reason,
                      "all ranks have ended well");
-    dynamic_rendezvous_destroy(late);
+    rdzv_close(late);
 }
 END_TEST
 
 START_TEST(a_newcomer_is_taken_in)
 {
-    dynamic_rendezvous *a = start('A', one_or_two);
+    rdzv_handle *a = start('A', one_or_two);
     assert_round(a, 1, 1, 0);
-    dynamic_rendezvous *b = start('B', one_or_two);
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS).reason, "hostB", "joins");
-    ck_assert_int_eq(dynamic_rendezvous_look(a).ending, ROUND_WELL);
-    dynamic_rendezvous_left(a, &(round_departure){.restarts = 3});
+    rdzv_handle *b = start('B', one_or_two);
+    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS).reason, "hostB", "joins");
+    ck_assert_int_eq(rdzv_watch(a).ending, ROUND_WELL);
+    rdzv_leave(a, &(rdzv_departure){.restarts = 3});
     assert_round(a, 2, 2, 0);
     assert_round(b, 2, 2, 1);
-    ck_assert_int_eq(dynamic_rendezvous_look(b).now->restarts, 3);
-    dynamic_rendezvous_destroy(b);
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS).reason, "node 1", "hostB",
+    ck_assert_int_eq(rdzv_watch(b).now->restarts, 3);
+    rdzv_close(b);
+    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS).reason, "node 1", "hostB",
                  "is lost");
-    ck_assert_int_eq(dynamic_rendezvous_look(a).ending, ROUND_BADLY);
-    dynamic_rendezvous_destroy(a);
+    ck_assert_int_eq(rdzv_watch(a).ending, ROUND_BADLY);
+    rdzv_close(a);
 }
 END_TEST
 
 START_TEST(a_node_that_is_cut_off_leaves_before_the_others_go_on)
 {
-    dynamic_rendezvous *a = start('A', two), *b = start('B', two);
-    rendezvous_phase_await(a, RENDEZVOUS_RUNS, SOON_MS);
-    rendezvous_phase_await(b, RENDEZVOUS_RUNS, SOON_MS);
-    dynamic_rendezvous_destroy(a);
+    rdzv_handle *a = start('A', two), *b = start('B', two);
+    rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
+    rendezvous_phase_await(b, RDZV_RUNS, SOON_MS);
+    rdzv_close(a);
     a = start('C', one_or_two);
-    ASSERT_FACTS(rendezvous_phase_await(b, RENDEZVOUS_LEAVE, SOON_MS).reason, "hostA", "is lost");
-    dynamic_rendezvous_left(b, &(round_departure){0});
+    ASSERT_FACTS(rendezvous_phase_await(b, RDZV_LEAVES, SOON_MS).reason, "hostA", "is lost");
+    rdzv_leave(b, &(rdzv_departure){0});
     assert_round(b, 2, 2, 0);
     assert_round(a, 2, 2, 1);
 
     pthread_mutex_lock(&service.lock);
     snprintf(service.cut, sizeof service.cut, "hostB_1_1");
     pthread_mutex_unlock(&service.lock);
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS).reason, "node 0", "hostB",
+    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS).reason, "node 0", "hostB",
                  "is lost");
-    ck_assert(clock_passed(dynamic_rendezvous_look(b).valid_until_ns));
-    ASSERT_FACTS(rendezvous_phase_await(b, RENDEZVOUS_LEAVE, SOON_MS).reason, "lease",
+    ck_assert(clock_passed(rdzv_watch(b).valid_until_ns));
+    ASSERT_FACTS(rendezvous_phase_await(b, RDZV_LEAVES, SOON_MS).reason, "lease",
                  "has not answered");
-    dynamic_rendezvous_left(a, &(round_departure){0});
+    rdzv_leave(a, &(rdzv_departure){0});
     assert_round(a, 3, 1, 0);
-    dynamic_rendezvous_destroy(a);
-    dynamic_rendezvous_destroy(b);
+    rdzv_close(a);
+    rdzv_close(b);
 }
 END_TEST
 
 /* The lost one lives, and keeps its lease. */
 START_TEST(a_node_named_lost_is_not_waited_for)
 {
-    dynamic_rendezvous *a = start('A', one_or_two);
+    rdzv_handle *a = start('A', one_or_two);
     assert_round(a, 1, 1, 0);
-    dynamic_rendezvous *b = start('B', one_or_two);
+    rdzv_handle *b = start('B', one_or_two);
     const char *lost[] = {"hostB_1_1"};
-    rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS);
-    dynamic_rendezvous_left(a, &(round_departure){0});
+    rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS);
+    rdzv_leave(a, &(rdzv_departure){0});
     assert_round(a, 2, 2, 0);
     assert_round(b, 2, 2, 1);
-    dynamic_rendezvous_left(a, &(round_departure){.lost = lost, .n_lost = 1});
+    rdzv_leave(a, &(rdzv_departure){.lost = lost, .n_lost = 1});
     assert_round(a, 3, 1, 0);
-    rendezvous_phase_await(b, RENDEZVOUS_LEAVE, SOON_MS);
-    dynamic_rendezvous_left(b, &(round_departure){0});
-    rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS);
-    dynamic_rendezvous_left(a, &(round_departure){0});
+    rendezvous_phase_await(b, RDZV_LEAVES, SOON_MS);
+    rdzv_leave(b, &(rdzv_departure){0});
+    rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS);
+    rdzv_leave(a, &(rdzv_departure){0});
     assert_round(b, 4, 2, 1);
-    dynamic_rendezvous_destroy(a);
-    dynamic_rendezvous_destroy(b);
+    rdzv_close(a);
+    rdzv_close(b);
 }
 END_TEST
 
 START_TEST(who_waits_in_vain_says_for_what)
 {
-    dynamic_rendezvous_options options = two;
+    rdzv_options options = two;
     options.join_ms = 200;
-    dynamic_rendezvous *a = start('A', options);
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason, "no round", "1 of 2",
+    rdzv_handle *a = start('A', options);
+    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "no round", "1 of 2",
                  "hostA (2 ranks)");
-    dynamic_rendezvous_destroy(a);
+    rdzv_close(a);
 }
 END_TEST
 
 /* As one that takes 3 s of a lease of 15 s. */
 START_TEST(a_slow_service_forms_rounds_and_is_named)
 {
-    dynamic_rendezvous_options options = two;
+    rdzv_options options = two;
     options.keep_alive_ms = 1000;
     options.join_ms = 20000;
     service.delay_ms = 600;
-    dynamic_rendezvous *a = start('A', options), *b = start('B', options);
-    rendezvous_phase_await(a, RENDEZVOUS_RUNS, 2 * SOON_MS);
-    rendezvous_phase_await(b, RENDEZVOUS_RUNS, 2 * SOON_MS);
-    dynamic_rendezvous_destroy(a);
-    dynamic_rendezvous_destroy(b);
+    rdzv_handle *a = start('A', options), *b = start('B', options);
+    rendezvous_phase_await(a, RDZV_RUNS, 2 * SOON_MS);
+    rendezvous_phase_await(b, RDZV_RUNS, 2 * SOON_MS);
+    rdzv_close(a);
+    rdzv_close(b);
     free(service.state);
     service.state = NULL;
     options.join_ms = 1500;
-    dynamic_rendezvous *c = start('C', options);
-    ASSERT_FACTS(rendezvous_phase_await(c, RENDEZVOUS_FAILED, 2 * SOON_MS).reason, "no round",
-                 "is slow", "takes 0.", "lasts 3 s", "keep_alive_interval");
-    dynamic_rendezvous_destroy(c);
+    rdzv_handle *c = start('C', options);
+    ASSERT_FACTS(rendezvous_phase_await(c, RDZV_FAILED, 2 * SOON_MS).reason, "no round", "is slow",
+                 "takes 0.", "lasts 3 s", "keep_alive_interval");
+    rdzv_close(c);
 }
 END_TEST
 
@@ -363,61 +363,60 @@ START_TEST(a_call_takes_a_third_of_a_lease_at_most)
                          want_ms[] = {KEEP_ALIVE_MS, KEEP_ALIVE_MS, 100};
     static const char *const settings[] = {"=keep_alive_interval", "=keep_alive_interval",
                                            "=read_timeout"};
-    dynamic_rendezvous_options options = two;
+    rdzv_options options = two;
     options.read_ms = read_ms[_i];
     options.join_ms = 200;
     snprintf(service.cut, sizeof service.cut, "hostA_1_1");
-    dynamic_rendezvous *a = start('A', options);
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason, "has not answered",
+    rdzv_handle *a = start('A', options);
+    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "has not answered",
                  "slower", settings[_i]);
     ck_assert_int_eq(service.timeout_ms, want_ms[_i]);
-    dynamic_rendezvous_destroy(a);
+    rdzv_close(a);
 }
 END_TEST
 
 START_TEST(a_job_without_its_store_ends)
 {
-    dynamic_rendezvous *a = start('A', one_or_two);
-    rendezvous_phase_await(a, RENDEZVOUS_RUNS, SOON_MS);
+    rdzv_handle *a = start('A', one_or_two);
+    rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
     pthread_mutex_lock(&service.lock);
     service.refuses = true;
     pthread_mutex_unlock(&service.lock);
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason, "store is gone",
+    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "store is gone",
                  "nobody listens");
-    dynamic_rendezvous_destroy(a);
+    rdzv_close(a);
 }
 END_TEST
 
 /* It may be this node that is cut off: it has left its round long before. */
 START_TEST(a_store_that_answers_no_more_is_gone)
 {
-    dynamic_rendezvous_options options = one_or_two;
+    rdzv_options options = one_or_two;
     options.join_ms = 60000;
-    dynamic_rendezvous *a = start('A', options);
-    rendezvous_phase_await(a, RENDEZVOUS_RUNS, SOON_MS);
+    rdzv_handle *a = start('A', options);
+    rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
     pthread_mutex_lock(&service.lock);
     snprintf(service.cut, sizeof service.cut, "hostA_1_1");
     pthread_mutex_unlock(&service.lock);
-    rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS);
-    dynamic_rendezvous_left(a, &(round_departure){0});
+    rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS);
+    rdzv_leave(a, &(rdzv_departure){0});
     int64_t start_ns = clock_now_ns();
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason, "store is gone",
-                 "cut off", "has not answered");
+    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "store is gone", "cut off",
+                 "has not answered");
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
-    dynamic_rendezvous_destroy(a);
+    rdzv_close(a);
 }
 END_TEST
 
 START_TEST(nonsense_at_the_service_is_named)
 {
     service.state = strdup("{\"format\": 2, \"round\": -4}");
-    dynamic_rendezvous_options options = two;
+    rdzv_options options = two;
     options.join_ms = 60000; /* it is not waited for */
-    dynamic_rendezvous *a = start('A', options);
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason,
-                 "mnist_ddp/rdzv/job/state", "127.0.0.1:29400", "26 bytes", "{\"format\": 2",
-                 "no number", "--rdzv-id");
-    dynamic_rendezvous_destroy(a);
+    rdzv_handle *a = start('A', options);
+    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "mnist_ddp/rdzv/job/state",
+                 "127.0.0.1:29400", "26 bytes", "{\"format\": 2", "no number", "--rdzv-id");
+    rdzv_close(a);
 }
 END_TEST
 
@@ -433,49 +432,49 @@ static void overwrite_state(const char *with)
 /* Those that are in a round go on; who wants another one ends, and says what lies there. */
 START_TEST(a_round_goes_on_beside_nonsense)
 {
-    dynamic_rendezvous *a = start('A', two), *b = start('B', two);
-    rendezvous_phase_await(a, RENDEZVOUS_RUNS, SOON_MS);
-    rendezvous_phase_await(b, RENDEZVOUS_RUNS, SOON_MS);
+    rdzv_handle *a = start('A', two), *b = start('B', two);
+    rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
+    rendezvous_phase_await(b, RDZV_RUNS, SOON_MS);
     overwrite_state("\x8f\xff random");
-    dynamic_rendezvous_left(a, &(round_departure){0});
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason,
-                 "mnist_ddp/rdzv/job/state", "9 bytes", "--rdzv-id");
-    ck_assert_int_eq(dynamic_rendezvous_look(b).phase, RENDEZVOUS_RUNS);
-    dynamic_rendezvous_destroy(a);
-    dynamic_rendezvous_destroy(b);
+    rdzv_leave(a, &(rdzv_departure){0});
+    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "mnist_ddp/rdzv/job/state",
+                 "9 bytes", "--rdzv-id");
+    ck_assert_int_eq(rdzv_watch(b).phase, RDZV_RUNS);
+    rdzv_close(a);
+    rdzv_close(b);
 }
 END_TEST
 
 START_TEST(a_job_ends_with_its_state)
 {
-    dynamic_rendezvous *a = start('A', one_or_two);
-    rendezvous_phase_await(a, RENDEZVOUS_RUNS, SOON_MS);
+    rdzv_handle *a = start('A', one_or_two);
+    rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
     overwrite_state(NULL);
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS).reason, "lost", "state");
-    dynamic_rendezvous_left(a, &(round_departure){0});
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_CLOSED, SOON_MS).reason, "lost the job's");
-    dynamic_rendezvous_destroy(a);
+    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS).reason, "lost", "state");
+    rdzv_leave(a, &(rdzv_departure){0});
+    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_CLOSED, SOON_MS).reason, "lost the job's");
+    rdzv_close(a);
 }
 END_TEST
 
 /* The thread ends after it: the owner cannot be told anything else. */
 START_TEST(news_for_which_memory_is_short_end_the_job)
 {
-    rendezvous_mailbox *box = NULL;
+    rdzv_queue *box = NULL;
     const round_state endless = {.round = 1, .n = INT_MIN}; /* no memory is enough to copy it */
-    const rendezvous_news lost = {
-        .phase = RENDEZVOUS_LEAVE, .reason = "node 1 (hostB) is lost", .now = &endless};
-    ck_assert_int_eq(rendezvous_mailbox_create(&box), STATUS_OK);
-    rendezvous_mailbox_left(box, &(round_departure){0});
+    const rdzv_news lost = {
+        .phase = RDZV_LEAVES, .reason = "node 1 (hostB) is lost", .now = &endless};
+    ck_assert_int_eq(rdzv_queue_create(&box), STATUS_OK);
+    rdzv_queue_left(box, &(rdzv_departure){0});
     no_memory_begin();
-    ck_assert_int_eq(rendezvous_mailbox_tell(box, &lost), STATUS_NO_MEMORY);
-    ck_assert_int_eq(rendezvous_mailbox_tell(box, &lost), STATUS_NO_MEMORY);
+    ck_assert_int_eq(rdzv_queue_tell(box, &lost), STATUS_NO_MEMORY);
+    ck_assert_int_eq(rdzv_queue_tell(box, &lost), STATUS_NO_MEMORY);
     no_memory_end();
-    rendezvous_news news = rendezvous_mailbox_look(box);
-    ck_assert_int_eq(news.phase, RENDEZVOUS_FAILED);
+    rdzv_news news = rdzv_queue_look(box);
+    ck_assert_int_eq(news.phase, RDZV_FAILED);
     ck_assert_int_eq(news.failure, STATUS_NO_MEMORY);
     ASSERT_FACTS(news.reason, "round");
-    rendezvous_mailbox_destroy(box);
+    rdzv_queue_destroy(box);
 }
 END_TEST
 

@@ -1,7 +1,7 @@
 /* An etcd that asks who is there: users, and certificates of its own and of its clients. */
 #include "base/clock.h"
 #include "dist/elastic/etcd.h"
-#include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/rdzv_ops.h"
 #include "tests/support/etcd_server.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
@@ -12,7 +12,7 @@
 
 enum { LONG_MS = 10000 };
 
-static const rendezvous_backend_ops *const ops = &rendezvous_etcd;
+static const rdzv_ops *const ops = &rdzv_etcd;
 static etcd_server etcd;
 
 static void start_etcd(void)
@@ -33,12 +33,12 @@ static void ok(status st)
 /* NULL: nobody. */
 static void *client_as(const etcd_access *who, const char *endpoints)
 {
-    const rendezvous_backend_options options = {.endpoints = endpoints,
-                                                .access = who,
-                                                .run_id = "job",
-                                                .node_id = "a",
-                                                .ttl_ms = LONG_MS,
-                                                .timeout_ms = LONG_MS};
+    const rdzv_service_options options = {.endpoints = endpoints,
+                                          .access = who,
+                                          .run_id = "job",
+                                          .node_id = "a",
+                                          .ttl_ms = LONG_MS,
+                                          .timeout_ms = LONG_MS};
     void *self = NULL;
     ok(ops->open(&options, &self));
     return self;
@@ -59,22 +59,22 @@ static status call_in_time(status (*call)(void *self), void *self)
 
 static status look(void *self)
 {
-    rendezvous_view view;
-    status st = ops->look(self, RENDEZVOUS_ALL, -1, 0, &view);
+    rdzv_view view;
+    status st = ops->look(self, RDZV_ALL, -1, 0, &view);
     if (st == STATUS_OK)
-        rendezvous_view_free(&view);
+        rdzv_view_free(&view);
     return st;
 }
 
 /* By a watch, too. */
 static status look_for_news(void *self)
 {
-    rendezvous_view view;
-    TRY(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view));
+    rdzv_view view;
+    TRY(ops->look(self, RDZV_ALL, -1, 0, &view));
     int64_t revision = view.revision;
-    rendezvous_view_free(&view);
-    TRY(ops->look(self, RENDEZVOUS_ALL, revision, 200, &view));
-    rendezvous_view_free(&view);
+    rdzv_view_free(&view);
+    TRY(ops->look(self, RDZV_ALL, revision, 200, &view));
+    rdzv_view_free(&view);
     return STATUS_OK;
 }
 

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/module.h"
-#include "dist/elastic/dynamic_rendezvous.h"
+#include "dist/elastic/rdzv.h"
 #include "dist/store/store.h"
 #include "tests/support/facts.h"
 #include "tests/support/liar.h"
@@ -15,7 +15,7 @@
 
 enum { TTL_MS = 1000, TIMEOUT_MS = 1000, LONG_MS = 10000 };
 
-static const rendezvous_backend_ops *const ops = &rendezvous_etcd;
+static const rdzv_ops *const ops = &rdzv_etcd;
 
 static void ok(status st)
 {
@@ -24,11 +24,11 @@ static void ok(status st)
 
 static status open_at(const char *endpoints, void **self)
 {
-    const rendezvous_backend_options options = {.endpoints = endpoints,
-                                                .run_id = "job",
-                                                .node_id = "a",
-                                                .ttl_ms = TTL_MS,
-                                                .timeout_ms = TIMEOUT_MS};
+    const rdzv_service_options options = {.endpoints = endpoints,
+                                          .run_id = "job",
+                                          .node_id = "a",
+                                          .ttl_ms = TTL_MS,
+                                          .timeout_ms = TIMEOUT_MS};
     return ops->open(&options, self);
 }
 
@@ -103,20 +103,20 @@ START_TEST(what_is_no_etcd_is_named)
     const lie_row *row = &LIES[_i];
     char endpoint[32], name[32];
     liar l;
-    rendezvous_view view;
+    rdzv_view view;
     bool set = false;
     liar_start(&l, row->words, row->version);
     snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d/", l.port);
     snprintf(name, sizeof name, "127.0.0.1:%d", l.port);
     void *self = client_at(endpoint);
     int64_t began_ns = clock_now_ns();
-    status st = ops->look(self, RENDEZVOUS_ALL, -1, 0, &view);
+    status st = ops->look(self, RDZV_ALL, -1, 0, &view);
     ck_assert_msg(st == row->want, "%s: %s", status_name(st), status_text());
     ck_assert_int_lt(clock_now_ns() - began_ns, (TIMEOUT_MS + 500) * 1000000LL);
     ASSERT_FACTS_LISTED(status_text(), row->facts);
     ASSERT_FACTS(status_text(), name);
     if (row->words != NULL) { /* others fail, too, and none crashes */
-        ck_assert_int_ne(ops->look(self, RENDEZVOUS_ALL, 5, 100, &view), STATUS_OK);
+        ck_assert_int_ne(ops->look(self, RDZV_ALL, 5, 100, &view), STATUS_OK);
         (void)ops->put_node(self, "{}", true);
         (void)ops->set_state(self, 0, "{}", &set);
         (void)ops->keep_alive(self);
@@ -131,11 +131,11 @@ START_TEST(a_store_of_ours_is_not_taken_for_etcd)
 {
     store_server *server = NULL;
     char endpoint[32];
-    rendezvous_view view;
+    rdzv_view view;
     ok(store_server_create("127.0.0.1", 0, &server));
     snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", store_server_port(server));
     void *self = client_at(endpoint);
-    status st = ops->look(self, RENDEZVOUS_ALL, -1, 0, &view);
+    status st = ops->look(self, RDZV_ALL, -1, 0, &view);
     ck_assert_msg(st == STATUS_PEER, "%s: %s", status_name(st), status_text());
     ASSERT_FACTS(status_text(), "etcd", endpoint, "there etcd?");
     ops->close(self);
@@ -159,11 +159,11 @@ START_TEST(a_watch_that_lies_is_named)
     };
     liar l;
     char endpoint[32];
-    rendezvous_view view;
+    rdzv_view view;
     liar_start(&l, rows[_i].words, NULL);
     snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", l.port);
     void *self = client_at(endpoint);
-    status st = ops->look(self, RENDEZVOUS_ALL, 5, LONG_MS, &view);
+    status st = ops->look(self, RDZV_ALL, 5, LONG_MS, &view);
     ck_assert_msg(st == rows[_i].want, "%s: %s", status_name(st), status_text());
     ASSERT_FACTS(status_text(), "etcd");
     ops->close(self);
@@ -180,13 +180,13 @@ START_TEST(what_is_no_state_is_named)
         HTTP("200 OK", "{" HEADER ",\"kvs\":[{\"key\":\"%s\",\"value\":\"%s\"}]}");
     char letters[2][128], words[1024], endpoint[32];
     liar l;
-    dynamic_rendezvous *rdzv = NULL;
+    rdzv_handle *rdzv = NULL;
     base64_write(key, sizeof key - 1, letters[0]);
     base64_write(bytes, sizeof bytes - 1, letters[1]);
     snprintf(words, sizeof words, format, letters[0], letters[1]);
     liar_start(&l, words, NULL);
     snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", l.port);
-    const dynamic_rendezvous_options options = {
+    const rdzv_options options = {
         .backend = ops,
         .endpoints = endpoint,
         .run_id = "job",
@@ -196,11 +196,11 @@ START_TEST(what_is_no_state_is_named)
         .join_ms = LONG_MS,
         .keep_alive_ms = TTL_MS,
         .keep_alive_misses = 3};
-    ok(dynamic_rendezvous_create(&options, &rdzv));
-    ASSERT_FACTS(rendezvous_phase_await(rdzv, RENDEZVOUS_FAILED, TIMEOUT_MS).reason, key, endpoint,
+    ok(rdzv_open(&options, &rdzv));
+    ASSERT_FACTS(rendezvous_phase_await(rdzv, RDZV_FAILED, TIMEOUT_MS).reason, key, endpoint,
                  "22 bytes", "\"\\x8f\\x00\\xff of another", "not JSON", "delete the key",
                  "--rdzv-id");
-    dynamic_rendezvous_destroy(rdzv);
+    rdzv_close(rdzv);
     liar_stop(&l);
 }
 END_TEST
@@ -209,16 +209,16 @@ START_TEST(endpoints_of_two_clusters_are_refused)
 {
     liar l[2];
     char endpoints[64];
-    rendezvous_view view;
+    rdzv_view view;
     liar_start(&l[0], HTTP("503 No", "{\"code\":14,\"message\":\"no leader\",\"x\":\"1\"}"), NULL);
     liar_start(&l[1], HTTP("200 OK", "{" HEADER "}"), NULL);
     snprintf(endpoints, sizeof endpoints, "127.0.0.1:%d, 127.0.0.1:%d", l[0].port, l[1].port);
     void *self = client_at(endpoints);
-    ck_assert_int_eq(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view), STATUS_PEER);
-    ok(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view)); /* at the second */
-    rendezvous_view_free(&view);
+    ck_assert_int_eq(ops->look(self, RDZV_ALL, -1, 0, &view), STATUS_PEER);
+    ok(ops->look(self, RDZV_ALL, -1, 0, &view)); /* at the second */
+    rdzv_view_free(&view);
     l[1].words = HTTP("200 OK", "{\"header\":{\"cluster_id\":\"2\",\"revision\":\"9\"}}");
-    ck_assert_int_eq(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view), STATUS_INVALID);
+    ck_assert_int_eq(ops->look(self, RDZV_ALL, -1, 0, &view), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "cluster", "endpoints");
     ops->close(self);
     liar_stop(&l[0]);

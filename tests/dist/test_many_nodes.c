@@ -5,7 +5,7 @@
  */
 #include "base/clock.h"
 #include "base/host.h"
-#include "dist/elastic/dynamic_rendezvous.h"
+#include "dist/elastic/rdzv.h"
 #include "dist/store/store.h"
 #include "tests/support/suite.h"
 
@@ -27,20 +27,20 @@ static int store_port;
 /* What all nodes have asked for. */
 static atomic_llong looks, wakes, records, renewals, writes, bytes;
 
-static status counted_open(const rendezvous_backend_options *options, void **out)
+static status counted_open(const rdzv_service_options *options, void **out)
 {
-    return rendezvous_c10d.open(options, out);
+    return rdzv_c10d.open(options, out);
 }
 
 static void counted_close(void *self)
 {
-    rendezvous_c10d.close(self);
+    rdzv_c10d.close(self);
 }
 
-static status counted_look(void *self, rendezvous_sight sight, int64_t after, int64_t wait_ms,
-                           rendezvous_view *out)
+static status counted_look(void *self, rdzv_scope scope, int64_t after, int64_t wait_ms,
+                           rdzv_view *out)
 {
-    TRY(rendezvous_c10d.look(self, sight, after, wait_ms, out));
+    TRY(rdzv_c10d.look(self, scope, after, wait_ms, out));
     looks++;
     wakes += out->revision != 0;
     bytes += out->state != NULL ? (long long)strlen(out->state) : 0;
@@ -52,27 +52,27 @@ static status counted_look(void *self, rendezvous_sight sight, int64_t after, in
 static status counted_set_state(void *self, int64_t revision, const char *state, bool *set)
 {
     writes++;
-    return rendezvous_c10d.set_state(self, revision, state, set);
+    return rdzv_c10d.set_state(self, revision, state, set);
 }
 
 static status counted_put(void *self, const char *value, bool runs_nothing)
 {
     records++;
-    return rendezvous_c10d.put_node(self, value, runs_nothing);
+    return rdzv_c10d.put_node(self, value, runs_nothing);
 }
 
 static status counted_keep_alive(void *self)
 {
     renewals++;
-    return rendezvous_c10d.keep_alive(self);
+    return rdzv_c10d.keep_alive(self);
 }
 
 static status counted_remove(void *self)
 {
-    return rendezvous_c10d.remove_node(self);
+    return rdzv_c10d.remove_node(self);
 }
 
-static const rendezvous_backend_ops counted = {
+static const rdzv_ops counted = {
     .name = "c10d",
     .open = counted_open,
     .close = counted_close,
@@ -119,40 +119,40 @@ static void stop(double *cpu_s, long *memory_kib)
     *memory_kib = used.ru_maxrss;
 }
 
-static dynamic_rendezvous *join(int number, int n, const char *endpoint)
+static rdzv_handle *join(int number, int n, const char *endpoint)
 {
-    dynamic_rendezvous *node = NULL;
-    dynamic_rendezvous_options options = {.backend = &counted,
-                                          .endpoints = endpoint,
-                                          .run_id = "many",
-                                          .min_nodes = n,
-                                          .max_nodes = n,
-                                          .join_ms = PATIENCE_MS,
-                                          .last_call_ms = 30000,
-                                          .keep_alive_ms = 5000,
-                                          .keep_alive_misses = 3};
+    rdzv_handle *node = NULL;
+    rdzv_options options = {.backend = &counted,
+                            .endpoints = endpoint,
+                            .run_id = "many",
+                            .min_nodes = n,
+                            .max_nodes = n,
+                            .join_ms = PATIENCE_MS,
+                            .last_call_ms = 30000,
+                            .keep_alive_ms = 5000,
+                            .keep_alive_misses = 3};
     options.self.nproc = 8;
     options.self.port = 29500;
     snprintf(options.self.id, sizeof options.self.id, "host%04d_4711_1f3c", number);
     snprintf(options.self.address, sizeof options.self.address, "10.0.%d.%d", number / 256,
              number % 256);
-    ck_assert_msg(dynamic_rendezvous_create(&options, &node) == STATUS_OK, "%s", status_text());
+    ck_assert_msg(rdzv_open(&options, &node) == STATUS_OK, "%s", status_text());
     return node;
 }
 
 /* Waits until the node is in the round of all. */
-static void expect_round(dynamic_rendezvous *node, int n, int64_t deadline_ns)
+static void expect_round(rdzv_handle *node, int n, int64_t deadline_ns)
 {
-    struct pollfd fd = {.fd = dynamic_rendezvous_fd(node), .events = POLLIN};
+    struct pollfd fd = {.fd = rdzv_fd(node), .events = POLLIN};
     for (;;) {
-        rendezvous_news news = dynamic_rendezvous_look(node);
-        if (news.phase == RENDEZVOUS_RUNS) {
+        rdzv_news news = rdzv_watch(node);
+        if (news.phase == RDZV_RUNS) {
             ck_assert_int_eq(news.now->round, 1);
             ck_assert_int_eq(news.now->n, n);
             ck_assert_int_ge(news.node_rank, 0);
             return;
         }
-        ck_assert_msg(news.phase == RENDEZVOUS_WAITS, "%s", news.reason);
+        ck_assert_msg(news.phase == RDZV_WAITS, "%s", news.reason);
         ck_assert_int_eq(poll(&fd, 1, clock_remaining_ms(deadline_ns)), 1);
     }
 }
@@ -165,7 +165,7 @@ START_TEST(all_join_one_round)
     double cpu_s;
     long memory_kib;
     struct rusage before, after;
-    dynamic_rendezvous **nodes = calloc((size_t)n, sizeof *nodes);
+    rdzv_handle **nodes = calloc((size_t)n, sizeof *nodes);
     start();
     snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", store_port);
     getrusage(RUSAGE_SELF, &before);

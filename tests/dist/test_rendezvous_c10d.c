@@ -1,6 +1,6 @@
 /* The rendezvous service on our store: what nodes see of each other, and what is no such store. */
 #include "base/clock.h"
-#include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/rdzv_ops.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
@@ -17,7 +17,7 @@
 
 enum { TIMEOUT_MS = 3000, TTL_MS = 10000 };
 
-static const rendezvous_backend_ops *const ops = &rendezvous_c10d;
+static const rdzv_ops *const ops = &rdzv_c10d;
 static store_server *server;
 static char endpoint[64];
 
@@ -34,11 +34,11 @@ static void stop(void)
 
 static status try_open(const char *where, const char *run_id, const char *id, void **node)
 {
-    rendezvous_backend_options options = {.endpoints = where,
-                                          .run_id = run_id,
-                                          .node_id = id,
-                                          .ttl_ms = TTL_MS,
-                                          .timeout_ms = TIMEOUT_MS};
+    rdzv_service_options options = {.endpoints = where,
+                                    .run_id = run_id,
+                                    .node_id = id,
+                                    .ttl_ms = TTL_MS,
+                                    .timeout_ms = TIMEOUT_MS};
     return ops->open(&options, node);
 }
 
@@ -54,18 +54,18 @@ static void put(void *node, const char *value, bool runs_nothing)
     ck_assert_msg(ops->put_node(node, value, runs_nothing) == STATUS_OK, "%s", status_text());
 }
 
-static rendezvous_view look(void *node, rendezvous_sight sight, int64_t after, int64_t wait_ms)
+static rdzv_view look(void *node, rdzv_scope scope, int64_t after, int64_t wait_ms)
 {
-    rendezvous_view view;
-    ck_assert_msg(ops->look(node, sight, after, wait_ms, &view) == STATUS_OK, "%s", status_text());
+    rdzv_view view;
+    ck_assert_msg(ops->look(node, scope, after, wait_ms, &view) == STATUS_OK, "%s", status_text());
     return view;
 }
 
 static int nodes_seen(void *node)
 {
-    rendezvous_view view = look(node, RENDEZVOUS_ALL, -1, 0);
+    rdzv_view view = look(node, RDZV_ALL, -1, 0);
     int n = view.n;
-    rendezvous_view_free(&view);
+    rdzv_view_free(&view);
     return n;
 }
 
@@ -81,7 +81,7 @@ START_TEST(nodes_see_each_other_and_one_sets_the_state)
     void *a = node_of(endpoint, "a"), *b = node_of(endpoint, "b");
     put(b, "{\"of\":\"b\"}", true);
     put(a, "{\"of\":\"a\"}", true);
-    rendezvous_view view = look(a, RENDEZVOUS_ALL, -1, 0);
+    rdzv_view view = look(a, RDZV_ALL, -1, 0);
     ck_assert_int_eq(view.n, 2);
     ck_assert_ptr_null(view.state);
     ck_assert_int_eq(view.state_revision, 0);
@@ -89,24 +89,24 @@ START_TEST(nodes_see_each_other_and_one_sets_the_state)
     ck_assert_str_eq(view.nodes[0].value, "{\"of\":\"a\"}");
     ck_assert_int_lt(view.nodes[1].order, view.nodes[0].order); /* b was first */
     int64_t order = view.nodes[0].order, before = view.revision;
-    rendezvous_view_free(&view);
+    rdzv_view_free(&view);
     ck_assert(set(a, 0, "{\"round\":1}"));
     ck_assert(!set(b, 0, "{\"round\":1}"));
     put(a, "again", false);
-    view = look(b, RENDEZVOUS_ALL, before, 1000);
+    view = look(b, RDZV_ALL, before, 1000);
     ck_assert_str_eq(view.state, "{\"round\":1}");
     ck_assert_int_eq(view.nodes[0].order, order);
     ck_assert_str_eq(view.nodes[0].value, "again");
     ck_assert(set(b, view.state_revision, "{\"round\":2}"));
     ck_assert(!set(a, view.state_revision, "{\"round\":2}"));
-    rendezvous_view_free(&view);
-    view = look(a, RENDEZVOUS_STATE, -1, 0);
+    rdzv_view_free(&view);
+    view = look(a, RDZV_STATE, -1, 0);
     ck_assert_int_eq(view.n, 0);
     ck_assert_str_eq(view.state, "{\"round\":2}");
     int64_t revision = view.revision;
-    rendezvous_view_free(&view);
+    rdzv_view_free(&view);
     put(b, "other", true); /* no change of the state */
-    view = look(a, RENDEZVOUS_STATE, revision, 100);
+    view = look(a, RDZV_STATE, revision, 100);
     ck_assert_int_eq(view.revision, 0);
     ck_assert_ptr_null(view.state);
     ops->close(a);
@@ -146,11 +146,11 @@ START_TEST(jobs_are_apart_whatever_their_ids)
         ck_assert(set(nodes[i], 0, ids[i]));
     }
     for (int i = 0; i < N; i++) {
-        rendezvous_view view = look(nodes[i], RENDEZVOUS_ALL, -1, 0);
+        rdzv_view view = look(nodes[i], RDZV_ALL, -1, 0);
         ck_assert_int_eq(view.n, 1);
         ck_assert_str_eq(view.nodes[0].value, ids[i]);
         ck_assert_str_eq(view.state, ids[i]);
-        rendezvous_view_free(&view);
+        rdzv_view_free(&view);
         ops->close(nodes[i]);
     }
 }
@@ -182,22 +182,22 @@ START_TEST(a_store_that_is_started_anew_is_another_one)
     void *a = node_of(endpoint, "a");
     put(a, "", false);
     ck_assert(set(a, 0, "{\"round\":3}"));
-    rendezvous_view view = look(a, RENDEZVOUS_ALL, -1, 0);
+    rdzv_view view = look(a, RDZV_ALL, -1, 0);
     int64_t state_revision = view.state_revision;
-    rendezvous_view_free(&view);
+    rdzv_view_free(&view);
     stop();
     server = NULL;
-    ck_assert_int_eq(ops->look(a, RENDEZVOUS_ALL, -1, 0, &view), STATUS_PEER);
+    ck_assert_int_eq(ops->look(a, RDZV_ALL, -1, 0, &view), STATUS_PEER);
     ck_assert_int_eq(ops->keep_alive(a), STATUS_REFUSED);
     ck_assert(store_server_create("127.0.0.1", port, &server) == STATUS_OK);
     ck_assert_int_eq(ops->keep_alive(a), STATUS_INVALID);
     ASSERT_FACTS(status_text(), endpoint);
     ck_assert(!set(a, state_revision, "{\"round\":4}"));
     put(a, "again", false);
-    view = look(a, RENDEZVOUS_ALL, -1, 0);
+    view = look(a, RDZV_ALL, -1, 0);
     ck_assert_int_eq(view.n, 1);
     ck_assert_ptr_null(view.state);
-    rendezvous_view_free(&view);
+    rdzv_view_free(&view);
     ops->close(a);
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* What lies at the service of an elastic job, as text: there and back, and what is no such text. */
-#include "dist/elastic/round_prospect.h"
+#include "dist/elastic/round_quorum.h"
 #include "dist/elastic/round_text.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
@@ -39,8 +39,8 @@ START_TEST(a_state_and_a_record_come_back)
                          .n = 2,
                          .absences = &(round_absence){.id = "c_3_3", .times = 2},
                          .n_absences = 1};
-    rendezvous_record record = {.id = node.id, .order = 11};
-    rendezvous_view text = {.state_revision = 5, .nodes = &record, .n = 1};
+    rdzv_record record = {.id = node.id, .order = 11};
+    rdzv_view text = {.state_revision = 5, .nodes = &record, .n = 1};
     round_view view;
     ck_assert_int_eq(round_text_of_state(&state, &text.state), STATUS_OK);
     text.state_bytes = strlen(text.state);
@@ -93,8 +93,8 @@ static const struct {
 START_TEST(nonsense_is_named)
 {
     char id[] = "a_1_1", state[2000], node[2000];
-    rendezvous_record record = {.id = id, .value = node, .order = 1};
-    rendezvous_view text = {.nodes = &record};
+    rdzv_record record = {.id = id, .value = node, .order = 1};
+    rdzv_view text = {.nodes = &record};
     round_view view;
     if (nonsense[_i].state != NULL) {
         snprintf(state, sizeof state, "%s", nonsense[_i].state);
@@ -119,10 +119,9 @@ END_TEST
 START_TEST(a_record_is_its_nodes_own)
 {
     char id[] = "b_2_2", node[] = "{\"format\":2," NODE ",\"lost\":[],\"unmet\":false}";
-    rendezvous_record record = {.id = id, .value = node, .order = 1};
+    rdzv_record record = {.id = id, .value = node, .order = 1};
     round_view view;
-    ck_assert_int_eq(round_text_read(&(rendezvous_view){.nodes = &record, .n = 1}, &view),
-                     STATUS_OK);
+    ck_assert_int_eq(round_text_read(&(rdzv_view){.nodes = &record, .n = 1}, &view), STATUS_OK);
     ck_assert_int_eq(view.n, 0);
     ASSERT_FACTS(status_text(), "b_2_2", "says that it is a_1_1");
     round_view_free(&view);
@@ -137,7 +136,7 @@ START_TEST(a_waiting_node_hears_why)
                            {.id = "b_2_2", .nproc = 1, .waits = true, .left_out = _i == 0}};
     round_view view = {.nodes = nodes, .n = 2, .state = {.round = 3, .members = nodes, .n = 1}};
     char text[300];
-    round_prospect_text(&rules, &view, text, sizeof text);
+    round_quorum_text(&rules, &view, text, sizeof text);
     ASSERT_FACTS(text, "round 3", "1 node");
     ck_assert_int_eq(strstr(text, "b (1 rank; left out") != NULL, _i == 0);
     ck_assert_int_eq(strstr(text, "to make room") != NULL, _i == 1);

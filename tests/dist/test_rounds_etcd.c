@@ -1,6 +1,6 @@
 /* Rounds of an elastic job at a real etcd, which dies and comes back. */
 #include "base/clock.h"
-#include "dist/elastic/dynamic_rendezvous.h"
+#include "dist/elastic/rdzv.h"
 #include "tests/support/etcd_server.h"
 #include "tests/support/facts.h"
 #include "tests/support/rendezvous_phase.h"
@@ -27,69 +27,69 @@ static void stop_etcd(void)
     etcd_server_stop(&etcd);
 }
 
-static dynamic_rendezvous *start(char letter)
+static rdzv_handle *start(char letter)
 {
-    dynamic_rendezvous *rdzv = NULL;
-    dynamic_rendezvous_options options = {.backend = &rendezvous_etcd,
-                                          .endpoints = etcd.endpoints,
-                                          .run_id = "job",
-                                          .self = {.nproc = 2, .port = 1000 + letter},
-                                          .min_nodes = 1,
-                                          .max_nodes = NODES,
-                                          .join_ms = SOON_MS,
-                                          .last_call_ms = SOON_MS,
-                                          .keep_alive_ms = keep_alive_ms,
-                                          .keep_alive_misses = MISSES};
+    rdzv_handle *rdzv = NULL;
+    rdzv_options options = {.backend = &rdzv_etcd,
+                            .endpoints = etcd.endpoints,
+                            .run_id = "job",
+                            .self = {.nproc = 2, .port = 1000 + letter},
+                            .min_nodes = 1,
+                            .max_nodes = NODES,
+                            .join_ms = SOON_MS,
+                            .last_call_ms = SOON_MS,
+                            .keep_alive_ms = keep_alive_ms,
+                            .keep_alive_misses = MISSES};
     snprintf(options.self.address, sizeof options.self.address, "127.0.0.1");
     snprintf(options.self.id, sizeof options.self.id, "host%c_1_1", letter);
-    ck_assert_msg(dynamic_rendezvous_create(&options, &rdzv) == STATUS_OK, "%s", status_text());
+    ck_assert_msg(rdzv_open(&options, &rdzv) == STATUS_OK, "%s", status_text());
     return rdzv;
 }
 
-static void assert_round(dynamic_rendezvous *rdzv, int64_t round, int n)
+static void assert_round(rdzv_handle *rdzv, int64_t round, int n)
 {
-    rendezvous_news news = rendezvous_phase_await(rdzv, RENDEZVOUS_RUNS, SOON_MS);
+    rdzv_news news = rendezvous_phase_await(rdzv, RDZV_RUNS, SOON_MS);
     ck_assert_int_eq(news.now->round, round);
     ck_assert_int_eq(news.now->n, n);
     ck_assert(!clock_passed(news.valid_until_ns));
 }
 
-static void leave(dynamic_rendezvous *rdzv, const char *who, const char *what)
+static void leave(rdzv_handle *rdzv, const char *who, const char *what)
 {
-    ASSERT_FACTS(rendezvous_phase_await(rdzv, RENDEZVOUS_LEAVE, SOON_MS).reason, who, what);
-    dynamic_rendezvous_left(rdzv, &(round_departure){0});
+    ASSERT_FACTS(rendezvous_phase_await(rdzv, RDZV_LEAVES, SOON_MS).reason, who, what);
+    rdzv_leave(rdzv, &(rdzv_departure){0});
 }
 
 START_TEST(nodes_come_and_go)
 {
-    dynamic_rendezvous *a = start('A'), *b = start('B'), *c = start('C');
+    rdzv_handle *a = start('A'), *b = start('B'), *c = start('C');
     assert_round(a, 1, 3);
     assert_round(b, 1, 3);
     assert_round(c, 1, 3);
-    dynamic_rendezvous_destroy(c);
+    rdzv_close(c);
     leave(a, "hostC", "is lost");
     leave(b, "hostC", "is lost");
     assert_round(a, 2, 2);
     assert_round(b, 2, 2);
-    dynamic_rendezvous *d = start('D');
+    rdzv_handle *d = start('D');
     leave(a, "hostD", "joins");
     leave(b, "hostD", "joins");
     assert_round(a, 3, 3);
     assert_round(b, 3, 3);
     assert_round(d, 3, 3);
-    dynamic_rendezvous_close(d, ROUND_WELL, "all ranks have ended well");
-    rendezvous_phase_await(a, RENDEZVOUS_CLOSED, SOON_MS);
-    rendezvous_phase_await(b, RENDEZVOUS_CLOSED, SOON_MS);
-    dynamic_rendezvous_destroy(a);
-    dynamic_rendezvous_destroy(b);
-    dynamic_rendezvous_destroy(d);
+    rdzv_end_job(d, ROUND_WELL, "all ranks have ended well");
+    rendezvous_phase_await(a, RDZV_CLOSED, SOON_MS);
+    rendezvous_phase_await(b, RDZV_CLOSED, SOON_MS);
+    rdzv_close(a);
+    rdzv_close(b);
+    rdzv_close(d);
 }
 END_TEST
 
 /* For less than a lease nobody leaves; for longer all do, and are one round again after it. */
 START_TEST(an_etcd_may_be_away)
 {
-    dynamic_rendezvous *nodes[NODES] = {start('A'), start('B'), start('C')};
+    rdzv_handle *nodes[NODES] = {start('A'), start('B'), start('C')};
     for (int i = 0; i < NODES; i++)
         assert_round(nodes[i], 1, 3);
     etcd_server_kill(&etcd, 0);
@@ -103,8 +103,7 @@ START_TEST(an_etcd_may_be_away)
     etcd_server_kill(&etcd, 0);
     int64_t last_ns = 0; /* after it no rank makes a step in round 1 */
     for (int i = 0; i < NODES; i++) {
-        int64_t until_ns =
-            rendezvous_phase_await(nodes[i], RENDEZVOUS_LEAVE, SOON_MS).valid_until_ns;
+        int64_t until_ns = rendezvous_phase_await(nodes[i], RDZV_LEAVES, SOON_MS).valid_until_ns;
         last_ns = until_ns > last_ns ? until_ns : last_ns;
         leave(nodes[i], "etcd", "lease");
     }
@@ -113,7 +112,7 @@ START_TEST(an_etcd_may_be_away)
         assert_round(nodes[i], 2, 3);
     ck_assert(clock_passed(last_ns));
     for (int i = 0; i < NODES; i++)
-        dynamic_rendezvous_destroy(nodes[i]);
+        rdzv_close(nodes[i]);
 }
 END_TEST
 

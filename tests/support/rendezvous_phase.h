@@ -2,10 +2,9 @@
 #ifndef MNIST_DDP_TESTS_SUPPORT_RENDEZVOUS_PHASE_H
 #define MNIST_DDP_TESTS_SUPPORT_RENDEZVOUS_PHASE_H
 
-#include "dist/elastic/dynamic_rendezvous.h"
+#include "dist/elastic/rdzv.h"
 
 /* The news, as soon as they are of that phase; fails the test after timeout_ms. */
-rendezvous_news rendezvous_phase_await(dynamic_rendezvous *rdzv, rendezvous_phase phase,
-                                       int64_t timeout_ms);
+rdzv_news rendezvous_phase_await(rdzv_handle *rdzv, rdzv_phase phase, int64_t timeout_ms);
 
 #endif

@@ -1,10 +1,10 @@
 /* The service at which the nodes of an elastic job meet, as torchrun's --rdzv-backend: c10d (our
- * store, rendezvous_c10d.c) or etcd (its v3 API, rendezvous_etcd.c). Both keep, under the job's run
+ * store, rdzv_c10d.c) or etcd (its v3 API, rdzv_etcd.c). Both keep, under the job's run
  * id, one state and a record per node. A record lies under its node's lease: it goes when the node
  * has not renewed the lease for ttl_ms, by the service's own clock and no other.
  */
-#ifndef MNIST_DDP_DIST_ELASTIC_RENDEZVOUS_BACKEND_H
-#define MNIST_DDP_DIST_ELASTIC_RENDEZVOUS_BACKEND_H
+#ifndef MNIST_DDP_DIST_ELASTIC_RDZV_OPS_H
+#define MNIST_DDP_DIST_ELASTIC_RDZV_OPS_H
 
 #include "base/status.h"
 #include "dist/elastic/round_state.h"
@@ -13,30 +13,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct rendezvous_record {
+typedef struct rdzv_record {
     char *id;      /* of the node */
     char *value;   /* JSON */
     int64_t order; /* the revision that made it: who came earlier has a smaller one */
-} rendezvous_record;
+} rdzv_record;
 
-/* What is there, at one revision. Owned by the caller: rendezvous_view_free. */
-typedef struct rendezvous_view {
+/* What is there, at one revision. Owned by the caller: rdzv_view_free. */
+typedef struct rdzv_view {
     int64_t revision; /* grows with every change of anything of the job */
     char *state; /* JSON; NULL: nobody has set it. Whoever can write to the service may have put
                          any bytes there; a zero follows them */
     size_t state_bytes;
     int64_t state_revision; /* the revision that set it; 0 */
-    rendezvous_record *nodes;
+    rdzv_record *nodes;
     int n;
-} rendezvous_view;
+} rdzv_view;
 
-void rendezvous_view_free(rendezvous_view *view);
+void rdzv_view_free(rdzv_view *view);
 
 /* Under which a job's keys are: "mnist_ddp/rdzv/RUN_ID/". A slash of the run id is written %2F: "a"
  * and "a/b" are two jobs. STATUS_INVALID if it is too long. */
-status rendezvous_backend_prefix(const char *run_id, char *out, size_t size_bytes);
+status rdzv_prefix(const char *run_id, char *out, size_t size_bytes);
 
-typedef struct rendezvous_backend_options {
+typedef struct rdzv_service_options {
     const char *endpoints;            /* c10d: "h:p"; etcd: "h1:p,h2:p" */
     const struct etcd_access *access; /* etcd_gateway.h; NULL */
     const char *run_id;
@@ -44,14 +44,14 @@ typedef struct rendezvous_backend_options {
     int64_t ttl_ms;     /* of this node's lease */
     int64_t timeout_ms; /* of one call, without the wait that it asks for */
     int wake_fd;        /* once it is readable, a look waits no more; 0: none */
-} rendezvous_backend_options;
+} rdzv_service_options;
 
 /* In a job of many nodes each node that joins would wake all others with a list of all. So only the
  * first few nodes look at all; the others wait for a new state. */
-typedef enum rendezvous_sight {
-    RENDEZVOUS_ALL,
-    RENDEZVOUS_STATE, /* `n` is 0, and only a change of the state ends the wait */
-} rendezvous_sight;
+typedef enum rdzv_scope {
+    RDZV_ALL,
+    RDZV_STATE, /* `n` is 0, and only a change of the state ends the wait */
+} rdzv_scope;
 
 /* One thread's. Every call may fail with STATUS_REFUSED: nobody listens at any endpoint;
  * STATUS_UNKNOWN_HOST; STATUS_TIMEOUT or STATUS_PEER: no answer, or the connection broke. All of
@@ -61,17 +61,16 @@ typedef enum rendezvous_sight {
  * A store of c10d that was started anew has no record of this node until it puts it. So after such
  * a failure a node puts its record, and looks at all anew.
  */
-typedef struct rendezvous_backend_ops {
+typedef struct rdzv_ops {
     const char *name;
     bool ends_with_its_host; /* c10d: a service that is gone does not come back as it was */
-    status (*open)(const rendezvous_backend_options *options, void **out);
+    status (*open)(const rdzv_service_options *options, void **out);
     void (*close)(void *self); /* accepts NULL; removes nothing */
 
     /* What there is, as soon as something has changed after revision `after`, that of an earlier
-     * look of the same sight (-1: at once); after wait_ms at most, or once wake_fd is readable, as
+     * look of the same scope (-1: at once); after wait_ms at most, or once wake_fd is readable, as
      * it is then. */
-    status (*look)(void *self, rendezvous_sight sight, int64_t after, int64_t wait_ms,
-                   rendezvous_view *out);
+    status (*look)(void *self, rdzv_scope scope, int64_t after, int64_t wait_ms, rdzv_view *out);
 
     /* Sets the state if it is still that of `state_revision` (0: there is none). *set: whether. */
     status (*set_state)(void *self, int64_t state_revision, const char *state, bool *set);
@@ -84,8 +83,8 @@ typedef struct rendezvous_backend_ops {
     status (*keep_alive)(void *self);
 
     status (*remove_node)(void *self);
-} rendezvous_backend_ops;
+} rdzv_ops;
 
-extern const rendezvous_backend_ops rendezvous_c10d, rendezvous_etcd;
+extern const rdzv_ops rdzv_c10d, rdzv_etcd;
 
 #endif

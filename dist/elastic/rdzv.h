@@ -2,15 +2,15 @@
  * sees to the state machine (round.h), and does what that says. torch's name for it is
  * DynamicRendezvousHandler. Its owner polls a descriptor and looks.
  */
-#ifndef MNIST_DDP_DIST_ELASTIC_DYNAMIC_RENDEZVOUS_H
-#define MNIST_DDP_DIST_ELASTIC_DYNAMIC_RENDEZVOUS_H
+#ifndef MNIST_DDP_DIST_ELASTIC_RDZV_H
+#define MNIST_DDP_DIST_ELASTIC_RDZV_H
 
-#include "dist/elastic/rendezvous_backend.h"
-#include "dist/elastic/rendezvous_mailbox.h"
+#include "dist/elastic/rdzv_ops.h"
+#include "dist/elastic/rdzv_queue.h"
 
 /* Times are of torch's --rdzv-conf, with torch's defaults. */
-typedef struct dynamic_rendezvous_options {
-    const rendezvous_backend_ops *backend;
+typedef struct rdzv_options {
+    const rdzv_ops *backend;
     const char *endpoints, *run_id;
     const struct etcd_access *access; /* etcd_gateway.h; borrowed; NULL */
     round_node self;                  /* id, nproc, address, port */
@@ -21,26 +21,25 @@ typedef struct dynamic_rendezvous_options {
                               endpoint can be asked before that ends; 0: that long */
     int64_t keep_alive_ms; /* 5 s: between two renewals; */
     int keep_alive_misses; /* 3: the lease ends after so many */
-} dynamic_rendezvous_options;
+} rdzv_options;
 
-typedef struct dynamic_rendezvous dynamic_rendezvous;
+typedef struct rdzv_handle rdzv_handle;
 
-status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
-                                 dynamic_rendezvous **out);
+status rdzv_open(const rdzv_options *options, rdzv_handle **out);
 
 /* Readable: there is news, or valid_until_ns has grown. */
-int dynamic_rendezvous_fd(const dynamic_rendezvous *rdzv);
-rendezvous_news dynamic_rendezvous_look(dynamic_rendezvous *rdzv);
+int rdzv_fd(const rdzv_handle *rdzv);
+rdzv_news rdzv_watch(rdzv_handle *rdzv);
 
 /* No rank of this node runs any more, or all wait: it takes part in the next round. From here on
- * the phase is RENDEZVOUS_WAITS, whatever was said of the round before. */
-void dynamic_rendezvous_left(dynamic_rendezvous *rdzv, const round_departure *how);
+ * the phase is RDZV_WAITS, whatever was said of the round before. */
+void rdzv_leave(rdzv_handle *rdzv, const rdzv_departure *how);
 
 /* The job has ended: nobody is to begin another round. */
-void dynamic_rendezvous_close(dynamic_rendezvous *rdzv, round_ending ending, const char *reason);
+void rdzv_end_job(rdzv_handle *rdzv, round_ending ending, const char *reason);
 
 /* Gives the lease back and ends the thread: at once, or after the second at most that it takes to
  * close the job, or a call that gets no answer (read_ms or less). Accepts NULL. */
-void dynamic_rendezvous_destroy(dynamic_rendezvous *rdzv);
+void rdzv_close(rdzv_handle *rdzv);
 
 #endif

@@ -1,11 +1,11 @@
-#include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/rdzv_ops.h"
 
 #include "dist/membership/keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-void rendezvous_view_free(rendezvous_view *view)
+void rdzv_view_free(rdzv_view *view)
 {
     for (int i = 0; i < view->n; i++) {
         free(view->nodes[i].id);
@@ -13,10 +13,10 @@ void rendezvous_view_free(rendezvous_view *view)
     }
     free(view->nodes);
     free(view->state);
-    *view = (rendezvous_view){0};
+    *view = (rdzv_view){0};
 }
 
-status rendezvous_backend_prefix(const char *run_id, char *out, size_t size_bytes)
+status rdzv_prefix(const char *run_id, char *out, size_t size_bytes)
 {
     size_t used = (size_t)snprintf(out, size_bytes, KEYS_RENDEZVOUS);
     for (const char *c = run_id; *c != '\0'; c++) {

@@ -1,9 +1,9 @@
-#include "dist/elastic/dynamic_rendezvous.h"
+#include "dist/elastic/rdzv.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "dist/elastic/rendezvous_contact.h"
+#include "dist/elastic/rdzv_client.h"
 #include "dist/elastic/round.h"
 
 #include <poll.h>
@@ -20,19 +20,19 @@ enum {
 
 static const int64_t NS_PER_MS = 1000000;
 
-struct dynamic_rendezvous {
-    dynamic_rendezvous_options options; /* its texts are owned */
+struct rdzv_handle {
+    rdzv_options options; /* its texts are owned */
     pthread_t thread;
-    rendezvous_mailbox *owner; /* what it is told, and asks for */
+    rdzv_queue *owner; /* what it is told, and asks for */
 
     /* The thread's. */
     round_machine machine;
-    rendezvous_contact service;
+    rdzv_client service;
     round_view view;
     int64_t until_ms;       /* the machine waits until then, or for another view */
     int64_t waits_since_ns; /* for a round */
     int64_t said_ns;
-    rendezvous_requests asked;
+    rdzv_requests asked;
     bool finished; /* closed, or failed */
 };
 
@@ -42,28 +42,27 @@ static int64_t now_ms(void)
 }
 
 /* A thread that cannot tell its owner anything any more ends. */
-static status tell(dynamic_rendezvous *rdzv, rendezvous_phase phase, round_ending ending,
-                   const char *reason)
+static status tell(rdzv_handle *rdzv, rdzv_phase phase, round_ending ending, const char *reason)
 {
     const round_machine *machine = &rdzv->machine;
-    const rendezvous_news news = {.phase = phase,
-                                  .failure = STATUS_PEER,
-                                  .ending = ending,
-                                  .reason = reason,
-                                  .now = &machine->last,
-                                  .node_rank = round_rank_of(&machine->last, machine->self.id)};
-    status st = rendezvous_mailbox_tell(rdzv->owner, &news);
-    rdzv->finished = rdzv->finished || st != STATUS_OK || phase == RENDEZVOUS_CLOSED ||
-                     phase == RENDEZVOUS_FAILED;
+    const rdzv_news news = {.phase = phase,
+                            .failure = STATUS_PEER,
+                            .ending = ending,
+                            .reason = reason,
+                            .now = &machine->last,
+                            .node_rank = round_rank_of(&machine->last, machine->self.id)};
+    status st = rdzv_queue_tell(rdzv->owner, &news);
+    rdzv->finished =
+        rdzv->finished || st != STATUS_OK || phase == RDZV_CLOSED || phase == RDZV_FAILED;
     return st;
 }
 
-static status fail(dynamic_rendezvous *rdzv, const char *reason)
+static status fail(rdzv_handle *rdzv, const char *reason)
 {
-    return tell(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, reason);
+    return tell(rdzv, RDZV_FAILED, ROUND_BADLY, reason);
 }
 
-static status expire(dynamic_rendezvous *rdzv, const char *why)
+static status expire(rdzv_handle *rdzv, const char *why)
 {
     char reason[1300];
     round_action action;
@@ -71,23 +70,23 @@ static status expire(dynamic_rendezvous *rdzv, const char *why)
     if (rdzv->service.silent_ns != 0)
         snprintf(reason, sizeof reason, "%s: %s", why, rdzv->service.why);
     else
-        snprintf(reason, sizeof reason, "%s%s", why, rendezvous_contact_pace(&rdzv->service).text);
+        snprintf(reason, sizeof reason, "%s%s", why, rdzv_client_slowness(&rdzv->service).text);
     TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
-    return action.kind == ROUND_LEAVE ? tell(rdzv, RENDEZVOUS_LEAVE, action.ending, action.reason)
+    return action.kind == ROUND_LEAVE ? tell(rdzv, RDZV_LEAVES, action.ending, action.reason)
                                       : STATUS_OK;
 }
 
-static status begin(dynamic_rendezvous *rdzv)
+static status begin(rdzv_handle *rdzv)
 {
-    int64_t end_ns = rendezvous_contact_lease_end_ns(&rdzv->service);
+    int64_t end_ns = rdzv_client_lease_end_ns(&rdzv->service);
     if (clock_passed(end_ns))
         return expire(rdzv, "this node's lease ended before the round began");
-    rendezvous_mailbox_extend(rdzv->owner, end_ns);
-    return tell(rdzv, RENDEZVOUS_RUNS, ROUND_WELL, "");
+    rdzv_queue_extend(rdzv->owner, end_ns);
+    return tell(rdzv, RDZV_RUNS, ROUND_WELL, "");
 }
 
 /* One step of the machine, and what it asks for. */
-static status act(dynamic_rendezvous *rdzv)
+static status act(rdzv_handle *rdzv)
 {
     round_action action;
     round_event event = {.kind = ROUND_VIEW, .view = &rdzv->view};
@@ -98,66 +97,66 @@ static status act(dynamic_rendezvous *rdzv)
     case ROUND_WAIT:
         break;
     case ROUND_PUT:
-        st = rendezvous_contact_put(&rdzv->service, &rdzv->machine.self,
-                                    rdzv->machine.phase == ROUND_WAITS);
+        st = rdzv_client_put(&rdzv->service, &rdzv->machine.self,
+                             rdzv->machine.phase == ROUND_WAITS);
         break;
     case ROUND_WRITE:
-        st = rendezvous_contact_write(&rdzv->service, &rdzv->view, &action.state);
+        st = rdzv_client_write(&rdzv->service, &rdzv->view, &action.state);
         break;
     case ROUND_BEGIN:
         st = begin(rdzv);
         break;
     case ROUND_LEAVE:
-        st = tell(rdzv, RENDEZVOUS_LEAVE, action.ending, action.reason);
+        st = tell(rdzv, RDZV_LEAVES, action.ending, action.reason);
         break;
     case ROUND_END:
-        st = tell(rdzv, RENDEZVOUS_CLOSED, action.ending, action.reason);
+        st = tell(rdzv, RDZV_CLOSED, action.ending, action.reason);
         break;
     }
     round_action_free(&action);
     return st;
 }
 
-static status renew(dynamic_rendezvous *rdzv)
+static status renew(rdzv_handle *rdzv)
 {
     bool gone;
-    TRY(rendezvous_contact_renew(&rdzv->service, &gone));
+    TRY(rdzv_client_renew(&rdzv->service, &gone));
     if (gone)
         return expire(rdzv, "this node's lease at the rendezvous has ended");
     if (rdzv->machine.phase == ROUND_RUNS)
-        rendezvous_mailbox_extend(rdzv->owner, rendezvous_contact_lease_end_ns(&rdzv->service));
+        rdzv_queue_extend(rdzv->owner, rdzv_client_lease_end_ns(&rdzv->service));
     return STATUS_OK;
 }
 
 /* All that is due now, and one look. */
-static status turn(dynamic_rendezvous *rdzv)
+static status turn(rdzv_handle *rdzv)
 {
     TRY(renew(rdzv));
-    TRY(rendezvous_contact_look(&rdzv->service, &rdzv->machine.self, rdzv->until_ms, &rdzv->view));
+    TRY(rdzv_client_look(&rdzv->service, &rdzv->machine.self, rdzv->until_ms, &rdzv->view));
     return act(rdzv);
 }
 
-static void pause_for(const dynamic_rendezvous *rdzv, int64_t ms)
+static void pause_for(const rdzv_handle *rdzv, int64_t ms)
 {
-    struct pollfd wake = {.fd = rendezvous_mailbox_wake_fd(rdzv->owner), .events = POLLIN};
+    struct pollfd wake = {.fd = rdzv_queue_wake_fd(rdzv->owner), .events = POLLIN};
     poll(&wake, 1, (int)ms);
 }
 
 /* What a waiting node waits for. */
-static void describe_wait(const dynamic_rendezvous *rdzv, char *out, size_t size_bytes)
+static void describe_wait(const rdzv_handle *rdzv, char *out, size_t size_bytes)
 {
     char missing[512] = "many have come";
     if (!rdzv->view.only_state)
-        round_prospect_text(&rdzv->machine.rules, &rdzv->view, missing, sizeof missing);
+        round_quorum_text(&rdzv->machine.rules, &rdzv->view, missing, sizeof missing);
     if (rdzv->service.silent_ns != 0)
         snprintf(out, size_bytes, "the rendezvous cannot be used: %s", rdzv->service.why);
     else
         snprintf(out, size_bytes, "waits for nodes: %s%s", missing,
-                 rendezvous_contact_pace(&rdzv->service).text);
+                 rdzv_client_slowness(&rdzv->service).text);
 }
 
 /* How long this node has waited for a round. */
-static status check_wait(dynamic_rendezvous *rdzv)
+static status check_wait(rdzv_handle *rdzv)
 {
     char waits[1200], reason[1300];
     int64_t now_ns = clock_now_ns();
@@ -185,7 +184,7 @@ static bool is_since(int64_t since_ns, int64_t ms)
 }
 
 /* A store that answers no more: a node without a round waits for it as long as a lease lasts. */
-static bool is_gone(const rendezvous_contact *service, round_phase phase)
+static bool is_gone(const rdzv_client *service, round_phase phase)
 {
     return service->ops->ends_with_its_host && service->ever &&
            (is_since(service->refused_ns, service->keep_alive_ms) ||
@@ -193,13 +192,13 @@ static bool is_gone(const rendezvous_contact *service, round_phase phase)
 }
 
 /* What has taken too long. */
-static status check_times(dynamic_rendezvous *rdzv)
+static status check_times(rdzv_handle *rdzv)
 {
-    const rendezvous_contact *service = &rdzv->service;
+    const rdzv_client *service = &rdzv->service;
     round_phase phase = rdzv->machine.phase;
     char reason[1300];
     if ((phase == ROUND_RUNS || phase == ROUND_AGREES) &&
-        clock_passed(rendezvous_contact_lease_end_ns(service)))
+        clock_passed(rdzv_client_lease_end_ns(service)))
         TRY(expire(rdzv, "this node's lease has ended, as the rendezvous does not answer in time"));
     if (!is_gone(service, phase))
         return check_wait(rdzv);
@@ -209,7 +208,7 @@ static status check_times(dynamic_rendezvous *rdzv)
 }
 
 /* The machine hears that no rank of this node is in the round any more. */
-static status note_left(dynamic_rendezvous *rdzv)
+static status note_left(rdzv_handle *rdzv)
 {
     round_action action;
     round_event event = {.kind = ROUND_LEFT,
@@ -220,16 +219,16 @@ static status note_left(dynamic_rendezvous *rdzv)
     TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
     rdzv->until_ms = 0;
     rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
-    rendezvous_mailbox_heard_left(rdzv->owner);
-    rendezvous_requests_free(&rdzv->asked);
+    rdzv_queue_heard_left(rdzv->owner);
+    rdzv_requests_free(&rdzv->asked);
     return STATUS_OK;
 }
 
 /* The owner's wishes. */
-static status take_requests(dynamic_rendezvous *rdzv)
+static status take_requests(rdzv_handle *rdzv)
 {
-    rendezvous_requests *asked = &rdzv->asked;
-    rendezvous_mailbox_take(rdzv->owner, asked);
+    rdzv_requests *asked = &rdzv->asked;
+    rdzv_queue_take(rdzv->owner, asked);
     if (asked->close) {
         round_action action;
         round_event event = {.kind = ROUND_CLOSE, .ending = asked->ending, .reason = asked->reason};
@@ -240,10 +239,10 @@ static status take_requests(dynamic_rendezvous *rdzv)
 }
 
 /* After a turn. */
-static status note_turn(dynamic_rendezvous *rdzv, status result)
+static status note_turn(rdzv_handle *rdzv, status result)
 {
-    rendezvous_contact *service = &rdzv->service;
-    rendezvous_contact_note(service, result);
+    rdzv_client *service = &rdzv->service;
+    rdzv_client_note(service, result);
     if (result == STATUS_INVALID)
         return fail(rdzv, service->why);
     if (!rdzv->finished)
@@ -257,7 +256,7 @@ static status note_turn(dynamic_rendezvous *rdzv, status result)
 
 static void *serve(void *arg)
 {
-    dynamic_rendezvous *rdzv = arg;
+    rdzv_handle *rdzv = arg;
     int64_t end_ns = 0;
     while (!rdzv->finished) {
         status st = take_requests(rdzv);
@@ -271,14 +270,14 @@ static void *serve(void *arg)
         if (note_turn(rdzv, st) != STATUS_OK)
             pause_for(rdzv, rdzv->service.retry_ms); /* memory is short */
     }
-    rendezvous_contact_close(&rdzv->service);
+    rdzv_client_close(&rdzv->service);
     return NULL;
 }
 
-static void release(dynamic_rendezvous *rdzv)
+static void release(rdzv_handle *rdzv)
 {
-    rendezvous_mailbox_destroy(rdzv->owner);
-    rendezvous_requests_free(&rdzv->asked);
+    rdzv_queue_destroy(rdzv->owner);
+    rdzv_requests_free(&rdzv->asked);
     round_machine_free(&rdzv->machine);
     round_view_free(&rdzv->view);
     free((char *)rdzv->options.endpoints);
@@ -286,26 +285,25 @@ static void release(dynamic_rendezvous *rdzv)
     free(rdzv);
 }
 
-static void init_service(dynamic_rendezvous *rdzv)
+static void init_service(rdzv_handle *rdzv)
 {
-    const dynamic_rendezvous_options *o = &rdzv->options;
+    const rdzv_options *o = &rdzv->options;
     int64_t ttl_ms = o->keep_alive_ms * o->keep_alive_misses, third_ms = ttl_ms / 3;
-    rendezvous_backend_options options = {
+    rdzv_service_options options = {
         .endpoints = o->endpoints,
         .run_id = o->run_id,
         .access = o->access,
         .node_id = rdzv->machine.self.id,
         .ttl_ms = ttl_ms,
         .timeout_ms = o->read_ms > 0 && o->read_ms < third_ms ? o->read_ms : third_ms,
-        .wake_fd = rendezvous_mailbox_wake_fd(rdzv->owner),
+        .wake_fd = rdzv_queue_wake_fd(rdzv->owner),
     };
-    rendezvous_contact_init(&rdzv->service, o->backend, &options, o->keep_alive_ms);
+    rdzv_client_init(&rdzv->service, o->backend, &options, o->keep_alive_ms);
 }
 
-status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
-                                 dynamic_rendezvous **out)
+status rdzv_open(const rdzv_options *options, rdzv_handle **out)
 {
-    dynamic_rendezvous *rdzv = calloc(1, sizeof *rdzv);
+    rdzv_handle *rdzv = calloc(1, sizeof *rdzv);
     if (rdzv == NULL)
         return FAIL(STATUS_NO_MEMORY, "a rendezvous");
     round_rules rules = {options->min_nodes, options->max_nodes, options->last_call_ms};
@@ -314,7 +312,7 @@ status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
     rdzv->options.run_id = strdup(options->run_id);
     round_machine_init(&rdzv->machine, &rules, &options->self);
     rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
-    status st = rendezvous_mailbox_create(&rdzv->owner);
+    status st = rdzv_queue_create(&rdzv->owner);
     if (rdzv->options.endpoints == NULL || rdzv->options.run_id == NULL)
         st = FAIL(STATUS_NO_MEMORY, "a rendezvous");
     if (st == STATUS_OK) {
@@ -328,31 +326,31 @@ status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
     return st;
 }
 
-int dynamic_rendezvous_fd(const dynamic_rendezvous *rdzv)
+int rdzv_fd(const rdzv_handle *rdzv)
 {
-    return rendezvous_mailbox_news_fd(rdzv->owner);
+    return rdzv_queue_news_fd(rdzv->owner);
 }
 
-rendezvous_news dynamic_rendezvous_look(dynamic_rendezvous *rdzv)
+rdzv_news rdzv_watch(rdzv_handle *rdzv)
 {
-    return rendezvous_mailbox_look(rdzv->owner);
+    return rdzv_queue_look(rdzv->owner);
 }
 
-void dynamic_rendezvous_left(dynamic_rendezvous *rdzv, const round_departure *how)
+void rdzv_leave(rdzv_handle *rdzv, const rdzv_departure *how)
 {
-    rendezvous_mailbox_left(rdzv->owner, how);
+    rdzv_queue_left(rdzv->owner, how);
 }
 
-void dynamic_rendezvous_close(dynamic_rendezvous *rdzv, round_ending ending, const char *reason)
+void rdzv_end_job(rdzv_handle *rdzv, round_ending ending, const char *reason)
 {
-    rendezvous_mailbox_close_job(rdzv->owner, ending, reason);
+    rdzv_queue_close_job(rdzv->owner, ending, reason);
 }
 
-void dynamic_rendezvous_destroy(dynamic_rendezvous *rdzv)
+void rdzv_close(rdzv_handle *rdzv)
 {
     if (rdzv == NULL)
         return;
-    rendezvous_mailbox_quit(rdzv->owner);
+    rdzv_queue_quit(rdzv->owner);
     pthread_join(rdzv->thread, NULL);
     release(rdzv);
 }

@@ -1,4 +1,4 @@
-#include "dist/elastic/round_prospect.h"
+#include "dist/elastic/round_quorum.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,7 +73,7 @@ static void leave_out_fewer(const round_rules *rules, const round_view *view)
         view->nodes[i].left_out = false;
 }
 
-int64_t round_prospect_leave_out(const round_rules *rules, const round_view *view, int64_t since_ms)
+int64_t round_quorum_leave_out(const round_rules *rules, const round_view *view, int64_t since_ms)
 {
     enum { MOST_DOUBLINGS = 10 };
     int64_t first_ms = INT64_MAX;
@@ -102,7 +102,7 @@ int64_t round_prospect_leave_out(const round_rules *rules, const round_view *vie
 }
 
 /* Of a later round than the first. */
-static round_hurdle hurdle_of_last_round(const round_view *view, round_prospect *prospect)
+static round_blocker blocker_of_last_round(const round_view *view, round_quorum *quorum)
 {
     const round_state *state = &view->state;
     int there = 0;
@@ -110,33 +110,33 @@ static round_hurdle hurdle_of_last_round(const round_view *view, round_prospect 
     for (int i = 0; i < state->n; i++) {
         const round_node *node = round_node_of(view, state->members[i].id);
         there += node != NULL;
-        prospect->survivors += node != NULL && node->waits && !node->left_out;
+        quorum->survivors += node != NULL && node->waits && !node->left_out;
         if (all_left && node != NULL && !node->waits && !is_named_lost(view, node->id)) {
-            prospect->member = i;
+            quorum->member = i;
             all_left = false;
         }
     }
     if (!state->over)
-        return there == 0 ? ROUND_HURDLE_ALL_LOST : ROUND_HURDLE_RUNS;
-    return all_left ? ROUND_HURDLE_NONE : ROUND_HURDLE_MEMBER;
+        return there == 0 ? ROUND_BLOCKER_ALL_LOST : ROUND_BLOCKER_RUNS;
+    return all_left ? ROUND_BLOCKER_NONE : ROUND_BLOCKER_MEMBER;
 }
 
-round_prospect round_prospect_of(const round_rules *rules, const round_view *view)
+round_quorum round_quorum_of(const round_rules *rules, const round_view *view)
 {
-    round_prospect prospect = {.member = -1};
+    round_quorum quorum = {.member = -1};
     for (int i = 0; i < view->n; i++) {
         const round_node *node = &view->nodes[i];
-        prospect.waiting += node->waits && !node->left_out;
+        quorum.waiting += node->waits && !node->left_out;
         if (node->waits && node->round > view->state.round)
-            prospect.hurdle = ROUND_HURDLE_OLDER;
+            quorum.blocker = ROUND_BLOCKER_OLDER;
     }
-    if (prospect.hurdle != ROUND_HURDLE_NONE)
-        return prospect;
+    if (quorum.blocker != ROUND_BLOCKER_NONE)
+        return quorum;
     if (view->state.round > 0)
-        prospect.hurdle = hurdle_of_last_round(view, &prospect);
-    if (prospect.hurdle == ROUND_HURDLE_NONE && prospect.waiting < rules->min)
-        prospect.hurdle = ROUND_HURDLE_FEW;
-    return prospect;
+        quorum.blocker = blocker_of_last_round(view, &quorum);
+    if (quorum.blocker == ROUND_BLOCKER_NONE && quorum.waiting < rules->min)
+        quorum.blocker = ROUND_BLOCKER_FEW;
+    return quorum;
 }
 
 /* "hostA (8 ranks), hostB (8 ranks)" */
@@ -161,41 +161,41 @@ static const char *have(int n)
     return n == 1 ? "has" : "have";
 }
 
-void round_prospect_text(const round_rules *rules, const round_view *view, char *out,
-                         size_t size_bytes)
+void round_quorum_text(const round_rules *rules, const round_view *view, char *out,
+                       size_t size_bytes)
 {
-    round_prospect prospect = round_prospect_of(rules, view);
+    round_quorum quorum = round_quorum_of(rules, view);
     const round_state *state = &view->state;
     long long round = (long long)state->round;
     char who[200];
     list_waiting(view, who, sizeof who);
-    switch (prospect.hurdle) {
-    case ROUND_HURDLE_NONE:
-        snprintf(out, size_bytes, "%d of %d %s come: %s", prospect.waiting, rules->max,
-                 have(prospect.waiting), who);
+    switch (quorum.blocker) {
+    case ROUND_BLOCKER_NONE:
+        snprintf(out, size_bytes, "%d of %d %s come: %s", quorum.waiting, rules->max,
+                 have(quorum.waiting), who);
         break;
-    case ROUND_HURDLE_FEW:
-        snprintf(out, size_bytes, "%d of %d %s come: %s", prospect.waiting, rules->min,
-                 have(prospect.waiting), who);
+    case ROUND_BLOCKER_FEW:
+        snprintf(out, size_bytes, "%d of %d %s come: %s", quorum.waiting, rules->min,
+                 have(quorum.waiting), who);
         break;
-    case ROUND_HURDLE_RUNS:
+    case ROUND_BLOCKER_RUNS:
         snprintf(out, size_bytes, "round %lld runs with %d node%s, %s%s", round, state->n,
                  state->n == 1 ? "" : "s",
                  state->n >= rules->max ? "and has no room for another"
-                 : prospect.waiting > 0 ? "which are to make room"
+                 : quorum.waiting > 0   ? "which are to make room"
                                         : "and others wait: ",
-                 state->n < rules->max && prospect.waiting == 0 ? who : "");
+                 state->n < rules->max && quorum.waiting == 0 ? who : "");
         break;
-    case ROUND_HURDLE_ALL_LOST:
+    case ROUND_BLOCKER_ALL_LOST:
         snprintf(out, size_bytes, "all nodes of round %lld are lost", round);
         break;
-    case ROUND_HURDLE_OLDER:
+    case ROUND_BLOCKER_OLDER:
         snprintf(out, size_bytes, "the rendezvous knows of no round after %lld, but a node does",
                  round);
         break;
-    case ROUND_HURDLE_MEMBER:
-        snprintf(out, size_bytes, "node %d (%s) has not left round %lld yet", prospect.member,
-                 round_host_of(state->members[prospect.member].id).text, round);
+    case ROUND_BLOCKER_MEMBER:
+        snprintf(out, size_bytes, "node %d (%s) has not left round %lld yet", quorum.member,
+                 round_host_of(state->members[quorum.member].id).text, round);
         break;
     }
 }

@@ -1,4 +1,4 @@
-#include "dist/elastic/rendezvous_contact.h"
+#include "dist/elastic/rdzv_client.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,18 +24,18 @@ enum {
 
 static const int64_t NS_PER_MS = 1000000;
 
-void rendezvous_contact_init(rendezvous_contact *contact, const rendezvous_backend_ops *ops,
-                             const rendezvous_backend_options *options, int64_t keep_alive_ms)
+void rdzv_client_init(rdzv_client *contact, const rdzv_ops *ops,
+                      const rdzv_service_options *options, int64_t keep_alive_ms)
 {
-    *contact = (rendezvous_contact){.ops = ops,
-                                    .options = *options,
-                                    .keep_alive_ms = keep_alive_ms,
-                                    .revision = -1,
-                                    .all_ms = INT64_MIN,
-                                    .retry_ms = RETRY_MS};
+    *contact = (rdzv_client){.ops = ops,
+                             .options = *options,
+                             .keep_alive_ms = keep_alive_ms,
+                             .revision = -1,
+                             .all_ms = INT64_MIN,
+                             .retry_ms = RETRY_MS};
 }
 
-void rendezvous_contact_close(rendezvous_contact *contact)
+void rdzv_client_close(rdzv_client *contact)
 {
     if (contact->record != NULL && contact->silent_ns == 0 &&
         contact->ops->remove_node(contact->backend) != STATUS_OK)
@@ -47,27 +47,27 @@ void rendezvous_contact_close(rendezvous_contact *contact)
 }
 
 /* The margin is for clocks that do not run at the same speed. */
-int64_t rendezvous_contact_lease_end_ns(const rendezvous_contact *contact)
+int64_t rdzv_client_lease_end_ns(const rdzv_client *contact)
 {
     int64_t ttl_ms = contact->options.ttl_ms;
     return contact->renewed_ns + (ttl_ms - ttl_ms / 10) * NS_PER_MS;
 }
 
-static status open_backend(rendezvous_contact *contact)
+static status open_backend(rdzv_client *contact)
 {
     if (contact->backend != NULL)
         return STATUS_OK;
     return contact->ops->open(&contact->options, &contact->backend);
 }
 
-static void forget_record(rendezvous_contact *contact)
+static void forget_record(rdzv_client *contact)
 {
     free(contact->record);
     contact->record = NULL;
 }
 
 /* How long an answer took. The slower ones count at once. */
-static void note_answer(rendezvous_contact *contact, int64_t sent_ns, int64_t wait_ms)
+static void note_answer(rdzv_client *contact, int64_t sent_ns, int64_t wait_ms)
 {
     int64_t took_ms = (clock_now_ns() - sent_ns) / NS_PER_MS - wait_ms;
     if (took_ms > contact->call_ms)
@@ -76,9 +76,9 @@ static void note_answer(rendezvous_contact *contact, int64_t sent_ns, int64_t wa
         contact->call_ms -= (contact->call_ms - took_ms) / PACE_CALLS;
 }
 
-rendezvous_pace rendezvous_contact_pace(const rendezvous_contact *contact)
+rdzv_slowness rdzv_client_slowness(const rdzv_client *contact)
 {
-    rendezvous_pace pace = {""};
+    rdzv_slowness pace = {""};
     int64_t ttl_ms = contact->options.ttl_ms;
     if (contact->call_ms > ttl_ms / SLOW_CALLS)
         snprintf(pace.text, sizeof pace.text,
@@ -88,7 +88,7 @@ rendezvous_pace rendezvous_contact_pace(const rendezvous_contact *contact)
     return pace;
 }
 
-status rendezvous_contact_renew(rendezvous_contact *contact, bool *gone)
+status rdzv_client_renew(rdzv_client *contact, bool *gone)
 {
     int64_t sent_ns = clock_now_ns();
     *gone = false;
@@ -109,8 +109,7 @@ status rendezvous_contact_renew(rendezvous_contact *contact, bool *gone)
     return STATUS_OK;
 }
 
-status rendezvous_contact_put(rendezvous_contact *contact, const round_node *self,
-                              bool runs_nothing)
+status rdzv_client_put(rdzv_client *contact, const round_node *self, bool runs_nothing)
 {
     char *text = NULL;
     TRY(open_backend(contact));
@@ -130,7 +129,7 @@ status rendezvous_contact_put(rendezvous_contact *contact, const round_node *sel
 }
 
 /* Whether fewer than FIRST nodes came to the service before this one. */
-static bool came_first(const rendezvous_view *text, const char *id)
+static bool came_first(const rdzv_view *text, const char *id)
 {
     int64_t own = INT64_MAX;
     int before = 0;
@@ -148,7 +147,7 @@ static bool is_first_member(const round_state *state, const char *id)
     return rank >= 0 && rank < FIRST;
 }
 
-static void drop_nodes(rendezvous_view *text)
+static void drop_nodes(rdzv_view *text)
 {
     for (int i = 0; i < text->n; i++) {
         free(text->nodes[i].id);
@@ -158,7 +157,7 @@ static void drop_nodes(rendezvous_view *text)
 }
 
 /* *out: whether the service has this node's record as it is to be. */
-static status has_record(const rendezvous_contact *contact, const round_node *self, bool *out)
+static status has_record(const rdzv_client *contact, const round_node *self, bool *out)
 {
     char *text = NULL;
     TRY(round_text_of_node(self, &text));
@@ -168,7 +167,7 @@ static status has_record(const rendezvous_contact *contact, const round_node *se
 }
 
 /* What lies at the service makes no sense: says so, and what to do. status_text() has why. */
-static status name_nonsense(const rendezvous_contact *contact, const rendezvous_view *text)
+static status name_nonsense(const rdzv_client *contact, const rdzv_view *text)
 {
     char key[512], why[512], head[4 * HEAD_BYTES + 1];
     const char *mend =
@@ -176,7 +175,7 @@ static status name_nonsense(const rendezvous_contact *contact, const rendezvous_
     size_t n = text->state_bytes < HEAD_BYTES ? text->state_bytes : HEAD_BYTES;
     printable_bytes(text->state != NULL ? text->state : "", n, head, sizeof head);
     printable_copy(PRINTABLE_LINE, status_text(), why, sizeof why);
-    TRY(rendezvous_backend_prefix(contact->options.run_id, key, sizeof key));
+    TRY(rdzv_prefix(contact->options.run_id, key, sizeof key));
     return FAIL(contact->ever ? STATUS_PEER : STATUS_INVALID,
                 "the key %sstate at %s holds no state of a round, but %zu bytes that begin with "
                 "\"%s\" (%s); %s, or give another --rdzv-id on all nodes",
@@ -184,8 +183,7 @@ static status name_nonsense(const rendezvous_contact *contact, const rendezvous_
 }
 
 /* What has changed replaces the view; there is no text if nothing has. */
-static status read_view(const rendezvous_contact *contact, const rendezvous_view *text,
-                        round_view *out)
+static status read_view(const rdzv_client *contact, const rdzv_view *text, round_view *out)
 {
     round_view view;
     if (text->revision == 0)
@@ -201,7 +199,7 @@ static status read_view(const rendezvous_contact *contact, const rendezvous_view
 
 /* How soon to look at all nodes again. Until then one that is not among the first is content with
  * the state: what the others say of themselves is read by the first ones. */
-static void note_nodes(rendezvous_contact *contact, rendezvous_view *text)
+static void note_nodes(rdzv_client *contact, rdzv_view *text)
 {
     int64_t pause_ms = (int64_t)text->n * PER_NODE_MS;
     contact->all_ms =
@@ -211,23 +209,23 @@ static void note_nodes(rendezvous_contact *contact, rendezvous_view *text)
         drop_nodes(text);
 }
 
-status rendezvous_contact_look(rendezvous_contact *contact, const round_node *self,
-                               int64_t until_ms, round_view *view)
+status rdzv_client_look(rdzv_client *contact, const round_node *self, int64_t until_ms,
+                        round_view *view)
 {
-    rendezvous_view text = {0};
+    rdzv_view text = {0};
     bool own_is_there = false;
     int64_t now_ms = clock_now_ns() / NS_PER_MS;
     int64_t renew_ms = contact->renewed_ns / NS_PER_MS + contact->keep_alive_ms;
     bool sees_all = contact->first || now_ms >= contact->all_ms;
-    rendezvous_sight sight = sees_all ? RENDEZVOUS_ALL : RENDEZVOUS_STATE;
+    rdzv_scope scope = sees_all ? RDZV_ALL : RDZV_STATE;
     if (contact->record != NULL && renew_ms < until_ms)
         until_ms = renew_ms;
     int64_t wait_ms = until_ms < now_ms + LOOK_MS ? until_ms - now_ms : LOOK_MS;
     wait_ms = wait_ms > 0 ? wait_ms : 0;
     TRY(open_backend(contact));
     TRY(has_record(contact, self, &own_is_there));
-    int64_t sent_ns = clock_now_ns(), after = sight == contact->sight ? contact->revision : -1;
-    status st = contact->ops->look(contact->backend, sight, after, wait_ms, &text);
+    int64_t sent_ns = clock_now_ns(), after = scope == contact->scope ? contact->revision : -1;
+    status st = contact->ops->look(contact->backend, scope, after, wait_ms, &text);
     TRY(st);
     note_answer(contact, sent_ns, after >= 0 ? wait_ms : 0);
     if (sees_all && text.revision != 0)
@@ -235,19 +233,18 @@ status rendezvous_contact_look(rendezvous_contact *contact, const round_node *se
     st = read_view(contact, &text, view);
     if (st == STATUS_OK && text.revision != 0) {
         view->only_state = !contact->first;
-        contact->sight = view->only_state ? RENDEZVOUS_STATE : sight;
+        contact->scope = view->only_state ? RDZV_STATE : scope;
         contact->revision = text.revision;
         contact->first_member = is_first_member(&view->state, self->id);
         contact->first = contact->first || contact->first_member;
     }
     if (st == STATUS_OK)
         view->own_is_there = own_is_there;
-    rendezvous_view_free(&text);
+    rdzv_view_free(&text);
     return st;
 }
 
-status rendezvous_contact_write(rendezvous_contact *contact, const round_view *view,
-                                const round_state *state)
+status rdzv_client_write(rdzv_client *contact, const round_view *view, const round_state *state)
 {
     char *text = NULL;
     bool set = false; /* or another node was first: the next look tells */
@@ -259,7 +256,7 @@ status rendezvous_contact_write(rendezvous_contact *contact, const round_view *v
     return st;
 }
 
-void rendezvous_contact_note(rendezvous_contact *contact, status result)
+void rdzv_client_note(rdzv_client *contact, status result)
 {
     int64_t now_ns = clock_now_ns();
     if (result == STATUS_OK) {

@@ -2,7 +2,7 @@
  * watched keys. There is one store, and the job ends with its host: who wants a rendezvous that
  * survives its host has etcd, which replicates.
  */
-#include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/rdzv_ops.h"
 #include "dist/elastic/round_state.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket_address.h"
@@ -34,7 +34,7 @@ static void close_c10d(void *ctx)
     free(self);
 }
 
-static status open_c10d(const rendezvous_backend_options *options, void **out)
+static status open_c10d(const rdzv_service_options *options, void **out)
 {
     c10d *self = calloc(1, sizeof *self);
     if (self == NULL)
@@ -45,7 +45,7 @@ static status open_c10d(const rendezvous_backend_options *options, void **out)
     status st = socket_address_parse(options->endpoints, DEFAULT_PORT, self->host,
                                      sizeof self->host, &self->port);
     if (st == STATUS_OK)
-        st = rendezvous_backend_prefix(options->run_id, self->prefix, sizeof self->prefix);
+        st = rdzv_prefix(options->run_id, self->prefix, sizeof self->prefix);
     int length = snprintf(self->node, sizeof self->node, "%s%s", KEYS_NODES, options->node_id);
     if (st == STATUS_OK && (length >= (int)sizeof self->node || strchr(options->node_id, '/')))
         st = FAIL(STATUS_INVALID, "a node's id is \"%s\"", options->node_id);
@@ -116,7 +116,7 @@ static status after(c10d *self, status st)
     return st;
 }
 
-static status add_key(const store_watch_key *key, rendezvous_view *view)
+static status add_key(const store_watch_key *key, rdzv_view *view)
 {
     if (strcmp(key->key, KEYS_STATE) == 0) {
         view->state = malloc(key->value_bytes + 1);
@@ -129,17 +129,17 @@ static status add_key(const store_watch_key *key, rendezvous_view *view)
     }
     if (strncmp(key->key, KEYS_NODES, strlen(KEYS_NODES)) != 0)
         return STATUS_OK; /* nothing of ours */
-    rendezvous_record *node = &view->nodes[view->n++];
-    *node = (rendezvous_record){.id = strdup(key->key + strlen(KEYS_NODES)),
-                                .value = strdup(key->value),
-                                .order = key->created};
+    rdzv_record *node = &view->nodes[view->n++];
+    *node = (rdzv_record){.id = strdup(key->key + strlen(KEYS_NODES)),
+                          .value = strdup(key->value),
+                          .order = key->created};
     return node->id != NULL && node->value != NULL ? STATUS_OK
                                                    : FAIL(STATUS_NO_MEMORY, "a node's record");
 }
 
-static status make_view(const store_watch_answer *answer, rendezvous_view *out)
+static status make_view(const store_watch_answer *answer, rdzv_view *out)
 {
-    rendezvous_view view = {.revision = answer->revision};
+    rdzv_view view = {.revision = answer->revision};
     status st = STATUS_OK;
     view.nodes = calloc(answer->n + 1, sizeof *view.nodes);
     if (view.nodes == NULL)
@@ -149,22 +149,21 @@ static status make_view(const store_watch_answer *answer, rendezvous_view *out)
     if (st == STATUS_OK)
         *out = view;
     else
-        rendezvous_view_free(&view);
+        rdzv_view_free(&view);
     return st;
 }
 
-static status look(void *ctx, rendezvous_sight sight, int64_t revision, int64_t wait_ms,
-                   rendezvous_view *out)
+static status look(void *ctx, rdzv_scope scope, int64_t revision, int64_t wait_ms, rdzv_view *out)
 {
     c10d *self = ctx;
     store_watch_answer answer = {0};
     TRY(connect_once(self));
-    store_watch_options how = {.prefix = sight == RENDEZVOUS_STATE ? KEYS_STATE : "",
+    store_watch_options how = {.prefix = scope == RDZV_STATE ? KEYS_STATE : "",
                                .after = revision,
                                .wait_ms = wait_ms,
                                .wake_fd = self->wake_fd};
     TRY(after(self, store_watch(self->client, &how, &answer)));
-    rendezvous_view view = {0}; /* nothing has changed */
+    rdzv_view view = {0}; /* nothing has changed */
     status st = answer.revision != 0 ? make_view(&answer, &view) : STATUS_OK;
     if (st == STATUS_OK)
         *out = view;
@@ -214,7 +213,7 @@ static status remove_node(void *ctx)
     return after(self, store_remove(self->client, self->node, &there));
 }
 
-const rendezvous_backend_ops rendezvous_c10d = {
+const rdzv_ops rdzv_c10d = {
     .name = "c10d",
     .ends_with_its_host = true,
     .open = open_c10d,

@@ -1,4 +1,4 @@
-#include "dist/elastic/rendezvous_mailbox.h"
+#include "dist/elastic/rdzv_queue.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,32 +11,32 @@
 
 /* What the owner is told. On the heap: it goes from hand to hand. */
 typedef struct report {
-    rendezvous_news news; /* without its pointers: who looks gets those to what follows */
+    rdzv_news news; /* without its pointers: who looks gets those to what follows */
     char reason[1024];
     round_state now;
 } report;
 
-struct rendezvous_mailbox {
+struct rdzv_queue {
     int news_fd, wake_fd; /* eventfds: for the owner, for the thread */
     _Atomic int64_t valid_until_ns;
 
     pthread_mutex_t lock; /* of these */
-    rendezvous_requests asked;
+    rdzv_requests asked;
     report *next; /* NULL: the owner has taken the latest */
 
     report *given; /* the owner's */
     report *spare; /* the thread's: for the news that there is no memory for any */
 };
 
-static void departure_free(round_departure *how)
+static void departure_free(rdzv_departure *how)
 {
     for (int i = 0; i < how->n_lost; i++)
         free((char *)how->lost[i]);
     free((void *)how->lost);
-    *how = (round_departure){0};
+    *how = (rdzv_departure){0};
 }
 
-void rendezvous_requests_free(rendezvous_requests *requests)
+void rdzv_requests_free(rdzv_requests *requests)
 {
     departure_free(&requests->how);
 }
@@ -51,12 +51,12 @@ static void report_free(report *r)
 /* Of a round: no longer true after this node has left it. */
 static bool is_of_round(const report *r)
 {
-    return r != NULL && (r->news.phase == RENDEZVOUS_RUNS || r->news.phase == RENDEZVOUS_LEAVE);
+    return r != NULL && (r->news.phase == RDZV_RUNS || r->news.phase == RDZV_LEAVES);
 }
 
-status rendezvous_mailbox_create(rendezvous_mailbox **out)
+status rdzv_queue_create(rdzv_queue **out)
 {
-    rendezvous_mailbox *box = calloc(1, sizeof *box);
+    rdzv_queue *box = calloc(1, sizeof *box);
     if (box == NULL)
         return FAIL(STATUS_NO_MEMORY, "a rendezvous");
     status st = STATUS_OK;
@@ -72,11 +72,11 @@ status rendezvous_mailbox_create(rendezvous_mailbox **out)
     if (st == STATUS_OK)
         *out = box;
     else
-        rendezvous_mailbox_destroy(box);
+        rdzv_queue_destroy(box);
     return st;
 }
 
-void rendezvous_mailbox_destroy(rendezvous_mailbox *box)
+void rdzv_queue_destroy(rdzv_queue *box)
 {
     if (box == NULL)
         return;
@@ -85,42 +85,42 @@ void rendezvous_mailbox_destroy(rendezvous_mailbox *box)
     if (box->wake_fd >= 0)
         close(box->wake_fd);
     pthread_mutex_destroy(&box->lock);
-    rendezvous_requests_free(&box->asked);
+    rdzv_requests_free(&box->asked);
     report_free(box->next);
     report_free(box->given);
     report_free(box->spare);
     free(box);
 }
 
-int rendezvous_mailbox_wake_fd(const rendezvous_mailbox *box)
+int rdzv_queue_wake_fd(const rdzv_queue *box)
 {
     return box->wake_fd;
 }
 
-void rendezvous_mailbox_take(rendezvous_mailbox *box, rendezvous_requests *known)
+void rdzv_queue_take(rdzv_queue *box, rdzv_requests *known)
 {
     eventfd_t count;
     eventfd_read(box->wake_fd, &count);
     pthread_mutex_lock(&box->lock);
-    round_departure how = known->how;
+    rdzv_departure how = known->how;
     if (box->asked.how.lost != NULL) {
         departure_free(&how);
         how = box->asked.how;
-        box->asked.how = (round_departure){0};
+        box->asked.how = (rdzv_departure){0};
     }
     *known = box->asked;
     known->how = how;
     pthread_mutex_unlock(&box->lock);
 }
 
-void rendezvous_mailbox_heard_left(rendezvous_mailbox *box)
+void rdzv_queue_heard_left(rdzv_queue *box)
 {
     pthread_mutex_lock(&box->lock);
     box->asked.left = false;
     pthread_mutex_unlock(&box->lock);
 }
 
-static void publish(rendezvous_mailbox *box, report *r)
+static void publish(rdzv_queue *box, report *r)
 {
     pthread_mutex_lock(&box->lock);
     report *dropped = box->asked.left && is_of_round(r) ? r : box->next;
@@ -131,7 +131,7 @@ static void publish(rendezvous_mailbox *box, report *r)
     eventfd_write(box->news_fd, 1);
 }
 
-static status make_report(const rendezvous_news *news, report **out)
+static status make_report(const rdzv_news *news, report **out)
 {
     report *r = calloc(1, sizeof *r);
     if (r == NULL)
@@ -149,14 +149,14 @@ static status make_report(const rendezvous_news *news, report **out)
     return STATUS_OK;
 }
 
-status rendezvous_mailbox_tell(rendezvous_mailbox *box, const rendezvous_news *news)
+status rdzv_queue_tell(rdzv_queue *box, const rdzv_news *news)
 {
     report *r = NULL;
     status st = make_report(news, &r);
     if (st == STATUS_NO_MEMORY && box->spare != NULL) {
         r = box->spare;
         box->spare = NULL;
-        r->news = (rendezvous_news){.phase = RENDEZVOUS_FAILED, .failure = st};
+        r->news = (rdzv_news){.phase = RDZV_FAILED, .failure = st};
         snprintf(r->reason, sizeof r->reason, "%s", status_text());
     }
     if (r != NULL)
@@ -164,18 +164,18 @@ status rendezvous_mailbox_tell(rendezvous_mailbox *box, const rendezvous_news *n
     return st;
 }
 
-void rendezvous_mailbox_extend(rendezvous_mailbox *box, int64_t valid_until_ns)
+void rdzv_queue_extend(rdzv_queue *box, int64_t valid_until_ns)
 {
     if (atomic_exchange(&box->valid_until_ns, valid_until_ns) != valid_until_ns)
         eventfd_write(box->news_fd, 1);
 }
 
-int rendezvous_mailbox_news_fd(const rendezvous_mailbox *box)
+int rdzv_queue_news_fd(const rdzv_queue *box)
 {
     return box->news_fd;
 }
 
-rendezvous_news rendezvous_mailbox_look(rendezvous_mailbox *box)
+rdzv_news rdzv_queue_look(rdzv_queue *box)
 {
     eventfd_t count;
     eventfd_read(box->news_fd, &count);
@@ -187,14 +187,14 @@ rendezvous_news rendezvous_mailbox_look(rendezvous_mailbox *box)
         report_free(box->given);
         box->given = next;
     }
-    rendezvous_news news = box->given->news;
+    rdzv_news news = box->given->news;
     news.reason = box->given->reason;
     news.now = is_of_round(box->given) ? &box->given->now : NULL;
     news.valid_until_ns = atomic_load(&box->valid_until_ns);
     return news;
 }
 
-void rendezvous_mailbox_left(rendezvous_mailbox *box, const round_departure *how)
+void rdzv_queue_left(rdzv_queue *box, const rdzv_departure *how)
 {
     char **lost = calloc((size_t)how->n_lost + 1, sizeof *lost);
     int n_lost = 0;
@@ -205,8 +205,7 @@ void rendezvous_mailbox_left(rendezvous_mailbox *box, const round_departure *how
     report *dropped = NULL;
     pthread_mutex_lock(&box->lock);
     departure_free(&box->asked.how);
-    box->asked.how =
-        (round_departure){(const char *const *)lost, n_lost, how->restarts, how->unmet};
+    box->asked.how = (rdzv_departure){(const char *const *)lost, n_lost, how->restarts, how->unmet};
     box->asked.left = true;
     if (is_of_round(box->next)) {
         dropped = box->next;
@@ -215,13 +214,13 @@ void rendezvous_mailbox_left(rendezvous_mailbox *box, const round_departure *how
     pthread_mutex_unlock(&box->lock);
     report_free(dropped);
     if (is_of_round(box->given)) {
-        box->given->news.phase = RENDEZVOUS_WAITS;
+        box->given->news.phase = RDZV_WAITS;
         box->given->reason[0] = '\0';
     }
     eventfd_write(box->wake_fd, 1);
 }
 
-void rendezvous_mailbox_close_job(rendezvous_mailbox *box, round_ending ending, const char *reason)
+void rdzv_queue_close_job(rdzv_queue *box, round_ending ending, const char *reason)
 {
     pthread_mutex_lock(&box->lock);
     box->asked.close = true;
@@ -231,7 +230,7 @@ void rendezvous_mailbox_close_job(rendezvous_mailbox *box, round_ending ending, 
     eventfd_write(box->wake_fd, 1);
 }
 
-void rendezvous_mailbox_quit(rendezvous_mailbox *box)
+void rdzv_queue_quit(rdzv_queue *box)
 {
     pthread_mutex_lock(&box->lock);
     box->asked.quit = true;

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "dist/elastic/etcd.h"
-#include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/rdzv_ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,12 +39,12 @@ static void job_close(void *self)
     free(j);
 }
 
-static status job_open(const rendezvous_backend_options *options, void **out)
+static status job_open(const rdzv_service_options *options, void **out)
 {
     job *j = calloc(1, sizeof *j);
     if (j == NULL)
         return FAIL(STATUS_NO_MEMORY, "a rendezvous by etcd");
-    status st = rendezvous_backend_prefix(options->run_id, j->prefix, sizeof j->prefix);
+    status st = rdzv_prefix(options->run_id, j->prefix, sizeof j->prefix);
     snprintf(j->state_key, KEY_BYTES, "%sstate", j->prefix);
     int length = snprintf(j->node_key, KEY_BYTES, "%snode/%s", j->prefix, options->node_id);
     if (st == STATUS_OK && length >= KEY_BYTES)
@@ -64,7 +64,7 @@ static status job_open(const rendezvous_backend_options *options, void **out)
 }
 
 /* Moves what a pair says into the view, which takes its texts over. */
-static void take_pair(const job *j, etcd_pair *pair, rendezvous_view *view)
+static void take_pair(const job *j, etcd_pair *pair, rdzv_view *view)
 {
     size_t length = strlen(j->prefix);
     if (strncmp(pair->key, j->prefix, length) != 0)
@@ -76,22 +76,21 @@ static void take_pair(const job *j, etcd_pair *pair, rendezvous_view *view)
         pair->value = NULL;
     } else if (strncmp(pair->key + length, "node/", 5) == 0) {
         memmove(pair->key, pair->key + length + 5, strlen(pair->key + length + 5) + 1);
-        view->nodes[view->n++] = (rendezvous_record){pair->key, pair->value, pair->created};
+        view->nodes[view->n++] = (rdzv_record){pair->key, pair->value, pair->created};
         pair->key = pair->value = NULL;
     }
 }
 
-static status job_look(void *self, rendezvous_sight sight, int64_t after, int64_t wait_ms,
-                       rendezvous_view *out)
+static status job_look(void *self, rdzv_scope scope, int64_t after, int64_t wait_ms, rdzv_view *out)
 {
     job *j = self;
-    const char *keys = sight == RENDEZVOUS_STATE ? j->state_key : j->prefix; /* as they begin */
+    const char *keys = scope == RDZV_STATE ? j->state_key : j->prefix; /* as they begin */
     etcd_pairs pairs = {0};
     if (after >= 0 && wait_ms > 0)
         TRY(etcd_await_change(j->etcd, keys, after + 1, wait_ms, j->wake_fd));
     TRY(etcd_list(j->etcd, keys, &pairs));
-    rendezvous_view view = {.revision = pairs.revision,
-                            .nodes = calloc((size_t)pairs.n + 1, sizeof *view.nodes)};
+    rdzv_view view = {.revision = pairs.revision,
+                      .nodes = calloc((size_t)pairs.n + 1, sizeof *view.nodes)};
     for (int i = 0; view.nodes != NULL && i < pairs.n; i++)
         take_pair(j, &pairs.pairs[i], &view);
     etcd_pairs_free(&pairs);
@@ -167,11 +166,11 @@ static status job_remove_node(void *self)
     return STATUS_OK;
 }
 
-const rendezvous_backend_ops rendezvous_etcd = {.name = "etcd",
-                                                .open = job_open,
-                                                .close = job_close,
-                                                .look = job_look,
-                                                .set_state = job_set_state,
-                                                .put_node = job_put_node,
-                                                .keep_alive = job_keep_alive,
-                                                .remove_node = job_remove_node};
+const rdzv_ops rdzv_etcd = {.name = "etcd",
+                            .open = job_open,
+                            .close = job_close,
+                            .look = job_look,
+                            .set_state = job_set_state,
+                            .put_node = job_put_node,
+                            .keep_alive = job_keep_alive,
+                            .remove_node = job_remove_node};
