@@ -5,7 +5,7 @@
 
 #include "app/options/options.h"
 #include "base/status.h"
-#include "dist/elastic/etcd_gateway.h"
+#include "dist/elastic/etcd.h"
 
 #include <stdbool.h>
 #include <stdint.h>

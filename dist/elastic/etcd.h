@@ -1,59 +1,42 @@
-/* What is needed of etcd's v3 API: keys, leases, one watch. All calls fail as etcd_gateway.h
- * says. */
+/* One connection to etcd, of version 3.4 or later: its gateway of HTTP and JSON, at one of several
+ * endpoints. A call is a POST of JSON to /v3/<path>. The rendezvous on it: rdzv_ops.h.
+ *
+ * Every call ends by its deadline. It may fail with STATUS_REFUSED (nobody listens there),
+ * STATUS_UNKNOWN_HOST, STATUS_TIMEOUT or STATUS_PEER (no answer, the connection broke, or this
+ * member cannot answer now): the same call may be made again, and goes to the next endpoint. A call
+ * that failed so may have been carried out. STATUS_INVALID: what listens there is not etcd, is too
+ * old, is of another cluster than the endpoints before, or refuses the call: the message says it.
+ */
 #ifndef MNIST_DDP_DIST_ELASTIC_ETCD_H
 #define MNIST_DDP_DIST_ELASTIC_ETCD_H
 
-#include "dist/elastic/etcd_gateway.h"
+#include "base/status.h"
 
-#include <stddef.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
 
-typedef struct etcd_pair {
-    char *key;   /* "" if it is no text */
-    char *value; /* any bytes, and a zero */
-    size_t value_bytes;
-    int64_t created, modified; /* revisions */
-} etcd_pair;
+typedef struct etcd_gateway etcd_gateway;
 
-typedef struct etcd_pairs {
-    int64_t revision; /* of the whole of etcd, at which all these were there */
-    etcd_pair *pairs;
-    int n;
-} etcd_pairs;
+enum { ETCD_NAME_BYTES = 128, ETCD_FILE_BYTES = 512 };
 
-/* All keys that begin with `prefix`, at one revision, which is the latest: a majority of etcd's
- * members knows of no later one. *out is the caller's: etcd_pairs_free. */
-status etcd_list(etcd_gateway *gateway, const char *prefix, etcd_pairs *out);
-void etcd_pairs_free(etcd_pairs *pairs);
+/* Who asks, and whom it trusts; each "" if that is not given. */
+typedef struct etcd_access {
+    char user[ETCD_NAME_BYTES], password[ETCD_NAME_BYTES];
+    char cacert[ETCD_FILE_BYTES], cert[ETCD_FILE_BYTES], key[ETCD_FILE_BYTES]; /* PEM */
+} etcd_access;
 
-/* Returns as soon as a key that begins with `prefix` has changed at `revision` or later; also if so
- * old changes are forgotten, if wake_fd (-1: none) is readable, and after wait_ms. */
-status etcd_await_change(etcd_gateway *gateway, const char *prefix, int64_t revision,
-                         int64_t wait_ms, int wake_fd);
+/* `endpoints`: "h1:p,h2:p", also https://h:p; without a port 2379. `access` is copied; NULL:
+ * nothing is given. Opens the module curl; connects to nobody yet. STATUS_INVALID for endpoints
+ * that are none, and if the module is not there. timeout_ms: of each call; of that 5 s to connect.
+ * For one thread. */
+status etcd_gateway_open(const char *endpoints, const etcd_access *access, int64_t timeout_ms,
+                         etcd_gateway **out);
+void etcd_gateway_close(etcd_gateway *gateway); /* accepts NULL */
 
-enum { ETCD_ANY_REVISION = -1 };
-
-typedef enum etcd_put_result {
-    ETCD_PUT,
-    ETCD_PUT_CHANGED,  /* nothing was put: the key's revision is another */
-    ETCD_PUT_NO_LEASE, /* likewise: there is no such lease */
-} etcd_put_result;
-
-typedef struct etcd_value {
-    const char *key, *value;
-    int64_t lease;    /* the key goes when that ends */
-    int64_t modified; /* only if this is the key's revision (0: it is not there), or ETCD_ANY_... */
-} etcd_value;
-
-status etcd_put(etcd_gateway *gateway, const etcd_value *what, etcd_put_result *result);
-
-/* A lease for ttl_ms, in whole seconds, rounded up; etcd may make it longer. `id`: its own choice,
- * or 0. *out is its id. Does nothing if `id` is there already. */
-status etcd_lease_grant(etcd_gateway *gateway, int64_t id, int64_t ttl_ms, int64_t *out);
-
-/* It begins anew; *lives: false if it has ended, or never was. */
-status etcd_lease_renew(etcd_gateway *gateway, int64_t lease, bool *lives);
-
-/* Ends it, and with it its keys; also if it has ended already. */
-status etcd_lease_revoke(etcd_gateway *gateway, int64_t lease);
+/* One call. Takes `request`, and lets go of it (NULL: there was no memory for it). *answer is the
+ * caller's; NULL if etcd says that what the request names is not there, or is there already: a
+ * lease. */
+status etcd_gateway_call(etcd_gateway *gateway, const char *path, json_t *request, json_t **answer);
 
 #endif

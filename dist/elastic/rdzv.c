@@ -2,47 +2,514 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/thread.h"
-#include "dist/elastic/rdzv_client.h"
-#include "dist/elastic/round.h"
+#include "dist/membership/keys.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 enum {
+    LOOK_MS = 1000,        /* one look waits so long: a service that has gone is noticed */
+    FIRST = 8,             /* so many nodes always look at all nodes; */
+    LOOK_AT_ALL_MS = 5000, /* between two looks at all, by another one, */
+    PER_NODE_MS = 25,      /* and for each node there, so that all nodes ask 40 times a second */
+    CROWD = 32,            /* nodes: of more than these not every change is looked at */
+    RETRY_MS = 100,        /* after a call that has failed; doubled up to */
+    RETRY_MOST_MS = 1000,
+    HEAD_BYTES = 24,    /* of what lies at the state's key and is none, for the message */
+    SMOOTH_CALLS = 8,   /* over so many a call's time is smoothed */
+    SLOW_CALLS = 8,     /* a service is slow if fewer calls fit into a lease */
+    SILENT_MS = 5000,   /* after so long without an answer, a line says that there is one again */
     SAY_MS = 5000,      /* between two lines about what is missing */
     FAREWELL_MS = 1000, /* for closing the job, at the end */
-    CROWD = 32,         /* nodes: of more than these not every change is looked at */
 };
 
 static const int64_t NS_PER_MS = 1000000;
 
+/* What the owner is told. On the heap: it goes from hand to hand. */
+typedef struct report {
+    rdzv_news news; /* without its pointers: who watches gets those to what follows */
+    char reason[1024];
+    round_state now;
+} report;
+
+/* What the thread and its owner tell each other. */
+typedef struct queue {
+    int news_fd, wake_fd; /* eventfds: for the owner, for the thread */
+    _Atomic int64_t valid_until_ns;
+
+    pthread_mutex_t lock; /* of these, up to `next` */
+    bool quit, close, left;
+    round_ending ending;             /* of close, */
+    char reason[ROUND_REASON_BYTES]; /* likewise */
+    rdzv_departure how;              /* of left; its texts are owned */
+    report *next;                    /* NULL: the owner has taken the latest */
+
+    report *given; /* the owner's */
+    report *spare; /* the thread's: for the news that there is no memory for any */
+} queue;
+
+/* The node's dealings with the service. */
+typedef struct client {
+    const rdzv_ops *ops;
+    rdzv_service_options options; /* borrowed texts */
+    int64_t keep_alive_ms;        /* between two renewals */
+    void *service;                /* NULL: to be opened */
+
+    char *record;       /* this node's, as it was put; NULL: none is there. Owned */
+    bool may_be_gone;   /* it: a call has failed since */
+    int64_t renewed_ns; /* when the last renewal that was confirmed was sent */
+    rdzv_scope scope;   /* of the last look */
+    int64_t revision;   /* that the last look saw; -1: to be looked at anew */
+    int64_t all_ms;     /* when it is to look at all nodes again */
+    bool first;         /* this node is among the first ones at the service: it looks at all */
+    bool first_member;  /* this node is among the first ones of the round: likewise */
+
+    bool ever;          /* the service has answered */
+    int64_t silent_ns;  /* since when it does not; 0: it does */
+    int64_t refused_ns; /* since when nobody listens there; 0: somebody does */
+    int64_t retry_ms;   /* how long to wait before the next try */
+    int64_t call_ms;    /* what a call takes, without the wait that it asks for; smoothed */
+    char why[1024];     /* it does not answer */
+} client;
+
 struct rdzv_handle {
     rdzv_options options; /* its texts are owned */
     pthread_t thread;
-    rdzv_queue *owner; /* what it is told, and asks for */
+    bool has_thread;
+    queue queue;
 
     /* The thread's. */
     round_machine machine;
-    rdzv_client service;
+    client client;
     round_view view;
     int64_t until_ms;       /* the machine waits until then, or for another view */
     int64_t waits_since_ns; /* for a round */
     int64_t said_ns;
-    rdzv_requests asked;
     bool finished; /* closed, or failed */
 };
+
+/* The queue. */
+
+static void departure_free(rdzv_departure *how)
+{
+    for (int i = 0; i < how->n_lost; i++)
+        free((char *)how->lost[i]);
+    free((void *)how->lost);
+    *how = (rdzv_departure){0};
+}
+
+static void report_free(report *r)
+{
+    if (r != NULL)
+        round_state_free(&r->now);
+    free(r);
+}
+
+/* Of a round: no longer true after this node has left it. */
+static bool is_of_round(const report *r)
+{
+    return r != NULL && (r->news.phase == RDZV_RUNS || r->news.phase == RDZV_LEAVES);
+}
+
+static status queue_open(queue *q)
+{
+    pthread_mutex_init(&q->lock, NULL);
+    q->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    q->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (q->news_fd < 0 || q->wake_fd < 0)
+        return FAIL(STATUS_IO, "a descriptor for the rendezvous: %s", strerror(errno));
+    q->given = calloc(1, sizeof *q->given);
+    q->spare = calloc(1, sizeof *q->spare);
+    return q->given != NULL && q->spare != NULL ? STATUS_OK
+                                                : FAIL(STATUS_NO_MEMORY, "a rendezvous");
+}
+
+static void queue_close(queue *q)
+{
+    if (q->news_fd >= 0)
+        close(q->news_fd);
+    if (q->wake_fd >= 0)
+        close(q->wake_fd);
+    pthread_mutex_destroy(&q->lock);
+    departure_free(&q->how);
+    report_free(q->next);
+    report_free(q->given);
+    report_free(q->spare);
+}
+
+static void publish(queue *q, report *r)
+{
+    pthread_mutex_lock(&q->lock);
+    report *dropped = q->left && is_of_round(r) ? r : q->next;
+    if (dropped != r)
+        q->next = r;
+    pthread_mutex_unlock(&q->lock);
+    report_free(dropped);
+    eventfd_write(q->news_fd, 1);
+}
+
+static status make_report(const rdzv_news *news, report **out)
+{
+    report *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return FAIL(STATUS_NO_MEMORY, "news of the rendezvous");
+    status st = round_state_copy(news->now, &r->now);
+    if (st != STATUS_OK) {
+        free(r);
+        return st;
+    }
+    r->news = *news;
+    snprintf(r->reason, sizeof r->reason, "%s", news->reason);
+    *out = r;
+    return STATUS_OK;
+}
+
+status rdzv_report(rdzv_handle *rdzv, const rdzv_news *news)
+{
+    queue *q = &rdzv->queue;
+    report *r = NULL;
+    status st = make_report(news, &r);
+    if (st == STATUS_NO_MEMORY && q->spare != NULL) {
+        r = q->spare;
+        q->spare = NULL;
+        r->news = (rdzv_news){.phase = RDZV_FAILED, .failure = st};
+        snprintf(r->reason, sizeof r->reason, "%s", status_text());
+    }
+    if (r != NULL)
+        publish(q, r);
+    return st;
+}
+
+/* The lease lasts until then. */
+static void queue_extend(queue *q, int64_t valid_until_ns)
+{
+    if (atomic_exchange(&q->valid_until_ns, valid_until_ns) != valid_until_ns)
+        eventfd_write(q->news_fd, 1);
+}
+
+/* What lies at a service. */
+
+static void drop_nodes(rdzv_view *view)
+{
+    for (int i = 0; i < view->n; i++) {
+        free(view->nodes[i].id);
+        free(view->nodes[i].value);
+    }
+    view->n = 0;
+}
+
+void rdzv_view_free(rdzv_view *view)
+{
+    drop_nodes(view);
+    free(view->nodes);
+    free(view->state);
+    *view = (rdzv_view){0};
+}
+
+static status add_state(rdzv_view *view, const rdzv_key *key)
+{
+    free(view->state);
+    view->state = malloc(key->value_bytes + 1);
+    if (view->state == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a job's state");
+    memcpy(view->state, key->value, key->value_bytes + 1);
+    view->state_bytes = key->value_bytes;
+    view->state_revision = key->set;
+    return STATUS_OK;
+}
+
+status rdzv_view_add(rdzv_view *view, const char *nodes, const rdzv_key *key)
+{
+    if (strcmp(key->name, KEYS_STATE) == 0)
+        return add_state(view, key);
+    if (strncmp(key->name, nodes, strlen(nodes)) != 0)
+        return STATUS_OK; /* nothing of ours */
+    rdzv_record *all = realloc(view->nodes, ((size_t)view->n + 1) * sizeof *all);
+    if (all != NULL)
+        view->nodes = all;
+    rdzv_record node = {strdup(key->name + strlen(nodes)), strdup(key->value), key->created};
+    if (all == NULL || node.id == NULL || node.value == NULL) {
+        free(node.id);
+        free(node.value);
+        return FAIL(STATUS_NO_MEMORY, "a node's record");
+    }
+    view->nodes[view->n++] = node;
+    return STATUS_OK;
+}
+
+status rdzv_prefix(const char *run_id, char *out, size_t size_bytes)
+{
+    size_t used = (size_t)snprintf(out, size_bytes, KEYS_RENDEZVOUS);
+    for (const char *c = run_id; *c != '\0'; c++) {
+        if (used + 5 > size_bytes)
+            return FAIL(STATUS_INVALID, "the run id is too long: %.64s...", run_id);
+        bool plain = *c != '/' && *c != '%';
+        used += (size_t)snprintf(out + used, size_bytes - used, plain ? "%c" : "%%%02X",
+                                 (unsigned char)*c);
+    }
+    snprintf(out + used, size_bytes - used, "/");
+    return STATUS_OK;
+}
+
+/* The client. */
+
+/* Gives the record back, if the service answers. */
+static void client_close(client *c)
+{
+    if (c->record != NULL && c->silent_ns == 0 && c->ops->remove_node(c->service) != STATUS_OK)
+        LOG_D("this node's record stays until its lease ends: %s", status_text());
+    c->ops->close(c->service);
+    free(c->record);
+}
+
+/* When the lease ends, by this node's clock: before the service may end it. The margin is for
+ * clocks that do not run at the same speed. */
+static int64_t lease_end_ns(const client *c)
+{
+    int64_t ttl_ms = c->options.ttl_ms;
+    return c->renewed_ns + (ttl_ms - ttl_ms / 10) * NS_PER_MS;
+}
+
+static void forget_record(client *c)
+{
+    free(c->record);
+    c->record = NULL;
+}
+
+/* How long an answer took. The slower ones count at once. */
+static void note_answer(client *c, int64_t sent_ns, int64_t wait_ms)
+{
+    int64_t took_ms = (clock_now_ns() - sent_ns) / NS_PER_MS - wait_ms;
+    if (took_ms > c->call_ms)
+        c->call_ms = took_ms;
+    else if (took_ms >= 0)
+        c->call_ms -= (c->call_ms - took_ms) / SMOOTH_CALLS;
+}
+
+/* "; the rendezvous is slow: ...", and what to do; "" if it is fast enough for the lease. */
+typedef struct slowness {
+    char text[200];
+} slowness;
+
+static slowness slowness_of(const client *c)
+{
+    slowness slow = {""};
+    int64_t ttl_ms = c->options.ttl_ms;
+    if (c->call_ms > ttl_ms / SLOW_CALLS)
+        snprintf(slow.text, sizeof slow.text,
+                 "; the rendezvous is slow: a call takes %.2g s, and a lease lasts %.3g s; give "
+                 "all nodes a longer --rdzv-conf=keep_alive_interval",
+                 (double)c->call_ms * 1e-3, (double)ttl_ms * 1e-3);
+    return slow;
+}
+
+/* Opens the service if need be, and renews the lease if it is time. *gone: the lease has ended
+ * before. This and the calls below fail as those of a backend do. */
+static status client_renew(client *c, bool *gone)
+{
+    int64_t sent_ns = clock_now_ns();
+    *gone = false;
+    if (c->service == NULL)
+        TRY(c->ops->open(&c->options, &c->service));
+    if (c->record == NULL || sent_ns < c->renewed_ns + c->keep_alive_ms * NS_PER_MS)
+        return STATUS_OK;
+    status st = c->ops->keep_alive(c->service);
+    if (st == STATUS_OK || st == STATUS_INVALID)
+        note_answer(c, sent_ns, 0);
+    if (st == STATUS_OK)
+        c->renewed_ns = sent_ns;
+    if (st != STATUS_INVALID)
+        return st;
+    forget_record(c);
+    c->revision = -1;
+    *gone = true;
+    return STATUS_OK;
+}
+
+static status client_put(client *c, const round_node *self, bool runs_nothing)
+{
+    char *text = NULL;
+    TRY(round_text_of_node(self, &text));
+    forget_record(c);
+    int64_t sent_ns = clock_now_ns();
+    status st = c->ops->put_node(c->service, text, runs_nothing);
+    if (st != STATUS_OK) {
+        free(text);
+        return st;
+    }
+    note_answer(c, sent_ns, 0);
+    c->record = text;
+    c->may_be_gone = false;
+    c->renewed_ns = sent_ns;
+    return STATUS_OK;
+}
+
+/* Whether fewer than FIRST nodes came to the service before this one. */
+static bool came_first(const rdzv_view *text, const char *id)
+{
+    int64_t own = INT64_MAX;
+    int before = 0;
+    for (int i = 0; i < text->n; i++)
+        if (strcmp(text->nodes[i].id, id) == 0)
+            own = text->nodes[i].order;
+    for (int i = 0; i < text->n; i++)
+        before += text->nodes[i].order < own;
+    return before < FIRST;
+}
+
+static bool is_first_member(const round_state *state, const char *id)
+{
+    int rank = round_rank_of(state, id);
+    return rank >= 0 && rank < FIRST;
+}
+
+/* *out: whether the service has this node's record as it is to be. */
+static status has_record(const client *c, const round_node *self, bool *out)
+{
+    char *text = NULL;
+    TRY(round_text_of_node(self, &text));
+    *out = c->record != NULL && !c->may_be_gone && strcmp(text, c->record) == 0;
+    free(text);
+    return STATUS_OK;
+}
+
+/* What lies at the service makes no sense: says so, and what to do. status_text() has why. */
+static status name_nonsense(const client *c, const rdzv_view *text)
+{
+    char key[512], why[512], head[4 * HEAD_BYTES + 1];
+    const char *mend = c->ops->ends_with_its_host ? "start that store anew" : "delete the key";
+    size_t n = text->state_bytes < HEAD_BYTES ? text->state_bytes : HEAD_BYTES;
+    printable_bytes(text->state != NULL ? text->state : "", n, head, sizeof head);
+    printable_copy(PRINTABLE_LINE, status_text(), why, sizeof why);
+    TRY(rdzv_prefix(c->options.run_id, key, sizeof key));
+    return FAIL(c->ever ? STATUS_PEER : STATUS_INVALID,
+                "the key %sstate at %s holds no state of a round, but %zu bytes that begin with "
+                "\"%s\" (%s); %s, or give another --rdzv-id on all nodes",
+                key, c->options.endpoints, text->state_bytes, head, why, mend);
+}
+
+/* What has changed replaces the view; there is no text if nothing has. */
+static status read_view(const client *c, const rdzv_view *text, round_view *out)
+{
+    round_view view;
+    if (text->revision == 0)
+        return STATUS_OK;
+    status st = round_text_read(text, &view);
+    if (st == STATUS_PEER)
+        st = name_nonsense(c, text);
+    TRY(st);
+    round_view_free(out);
+    *out = view;
+    return STATUS_OK;
+}
+
+/* How soon to look at all nodes again. Until then one that is not among the first is content with
+ * the state: what the others say of themselves is read by the first ones. */
+static void note_nodes(client *c, rdzv_view *text)
+{
+    int64_t pause_ms = (int64_t)text->n * PER_NODE_MS;
+    c->all_ms =
+        clock_now_ns() / NS_PER_MS + (pause_ms > LOOK_AT_ALL_MS ? pause_ms : LOOK_AT_ALL_MS);
+    c->first = c->first_member || came_first(text, c->options.node_id);
+    if (!c->first)
+        drop_nodes(text);
+}
+
+/* Looks, until until_ms (base/clock.h, in ms) or 1 s at most. `self` is the record that this node
+ * would like to have there. What has changed replaces *view. */
+static status client_look(client *c, const round_node *self, int64_t until_ms, round_view *view)
+{
+    rdzv_view text = {0};
+    bool own_is_there = false;
+    int64_t now_ms = clock_now_ns() / NS_PER_MS;
+    int64_t renew_ms = c->renewed_ns / NS_PER_MS + c->keep_alive_ms;
+    bool sees_all = c->first || now_ms >= c->all_ms;
+    rdzv_scope scope = sees_all ? RDZV_ALL : RDZV_STATE;
+    if (c->record != NULL && renew_ms < until_ms)
+        until_ms = renew_ms;
+    int64_t wait_ms = until_ms < now_ms + LOOK_MS ? until_ms - now_ms : LOOK_MS;
+    wait_ms = wait_ms > 0 ? wait_ms : 0;
+    TRY(has_record(c, self, &own_is_there));
+    int64_t sent_ns = clock_now_ns(), after = scope == c->scope ? c->revision : -1;
+    TRY(c->ops->look(c->service, scope, after, wait_ms, &text));
+    note_answer(c, sent_ns, after >= 0 ? wait_ms : 0);
+    if (sees_all && text.revision != 0)
+        note_nodes(c, &text);
+    status st = read_view(c, &text, view);
+    if (st == STATUS_OK && text.revision != 0) {
+        view->only_state = !c->first;
+        c->scope = view->only_state ? RDZV_STATE : scope;
+        c->revision = text.revision;
+        c->first_member = is_first_member(&view->state, self->id);
+        c->first = c->first || c->first_member;
+    }
+    if (st == STATUS_OK)
+        view->own_is_there = own_is_there;
+    rdzv_view_free(&text);
+    return st;
+}
+
+/* If the state is still that of the view. */
+static status client_write(client *c, const round_view *view, const round_state *state)
+{
+    char *text = NULL;
+    bool set = false; /* or another node was first: the next look tells */
+    TRY(round_text_of_state(state, &text));
+    c->revision = -1;
+    status st = c->ops->set_state(c->service, view->state_revision, text, &set);
+    free(text);
+    return st;
+}
+
+/* How the calls went: notes since when there is no answer, and why. */
+static void note_result(client *c, status result)
+{
+    int64_t now_ns = clock_now_ns();
+    if (result == STATUS_OK) {
+        if (c->silent_ns != 0 && now_ns - c->silent_ns > SILENT_MS * NS_PER_MS)
+            LOG_I("the rendezvous at %s answers again", c->options.endpoints);
+        c->ever = true;
+        c->silent_ns = c->refused_ns = 0;
+        c->retry_ms = RETRY_MS;
+        return;
+    }
+    int64_t timeout_ms = c->options.timeout_ms;
+    if (result == STATUS_TIMEOUT)
+        status_append("; a call may take %.3g s: a slower service needs a longer --rdzv-conf=%s",
+                      (double)timeout_ms * 1e-3,
+                      timeout_ms < c->options.ttl_ms / 3 ? "read_timeout" : "keep_alive_interval");
+    snprintf(c->why, sizeof c->why, "%s", status_text());
+    c->revision = -1;
+    c->may_be_gone = true;
+    if (c->silent_ns == 0)
+        c->silent_ns = now_ns;
+    else if (c->retry_ms < RETRY_MOST_MS)
+        c->retry_ms *= 2;
+    if (result != STATUS_REFUSED)
+        c->refused_ns = 0;
+    else if (c->refused_ns == 0)
+        c->refused_ns = now_ns;
+}
+
+/* The thread. */
 
 static int64_t now_ms(void)
 {
     return clock_now_ns() / NS_PER_MS;
 }
 
-/* A thread that cannot tell its owner anything any more ends. */
-static status tell(rdzv_handle *rdzv, rdzv_phase phase, round_ending ending, const char *reason)
+/* A thread that cannot report to its owner any more ends. */
+static status report_phase(rdzv_handle *rdzv, rdzv_phase phase, round_ending ending,
+                           const char *reason)
 {
     const round_machine *machine = &rdzv->machine;
     const rdzv_news news = {.phase = phase,
@@ -51,7 +518,7 @@ static status tell(rdzv_handle *rdzv, rdzv_phase phase, round_ending ending, con
                             .reason = reason,
                             .now = &machine->last,
                             .node_rank = round_rank_of(&machine->last, machine->self.id)};
-    status st = rdzv_queue_tell(rdzv->owner, &news);
+    status st = rdzv_report(rdzv, &news);
     rdzv->finished =
         rdzv->finished || st != STATUS_OK || phase == RDZV_CLOSED || phase == RDZV_FAILED;
     return st;
@@ -59,7 +526,7 @@ static status tell(rdzv_handle *rdzv, rdzv_phase phase, round_ending ending, con
 
 static status fail(rdzv_handle *rdzv, const char *reason)
 {
-    return tell(rdzv, RDZV_FAILED, ROUND_BADLY, reason);
+    return report_phase(rdzv, RDZV_FAILED, ROUND_BADLY, reason);
 }
 
 static status expire(rdzv_handle *rdzv, const char *why)
@@ -67,22 +534,23 @@ static status expire(rdzv_handle *rdzv, const char *why)
     char reason[1300];
     round_action action;
     round_event event = {.kind = ROUND_EXPIRED, .reason = reason};
-    if (rdzv->service.silent_ns != 0)
-        snprintf(reason, sizeof reason, "%s: %s", why, rdzv->service.why);
+    if (rdzv->client.silent_ns != 0)
+        snprintf(reason, sizeof reason, "%s: %s", why, rdzv->client.why);
     else
-        snprintf(reason, sizeof reason, "%s%s", why, rdzv_client_slowness(&rdzv->service).text);
+        snprintf(reason, sizeof reason, "%s%s", why, slowness_of(&rdzv->client).text);
     TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
-    return action.kind == ROUND_LEAVE ? tell(rdzv, RDZV_LEAVES, action.ending, action.reason)
-                                      : STATUS_OK;
+    return action.kind == ROUND_LEAVE
+               ? report_phase(rdzv, RDZV_LEAVES, action.ending, action.reason)
+               : STATUS_OK;
 }
 
 static status begin(rdzv_handle *rdzv)
 {
-    int64_t end_ns = rdzv_client_lease_end_ns(&rdzv->service);
+    int64_t end_ns = lease_end_ns(&rdzv->client);
     if (clock_passed(end_ns))
         return expire(rdzv, "this node's lease ended before the round began");
-    rdzv_queue_extend(rdzv->owner, end_ns);
-    return tell(rdzv, RDZV_RUNS, ROUND_WELL, "");
+    queue_extend(&rdzv->queue, end_ns);
+    return report_phase(rdzv, RDZV_RUNS, ROUND_WELL, "");
 }
 
 /* One step of the machine, and what it asks for. */
@@ -97,20 +565,19 @@ static status act(rdzv_handle *rdzv)
     case ROUND_WAIT:
         break;
     case ROUND_PUT:
-        st = rdzv_client_put(&rdzv->service, &rdzv->machine.self,
-                             rdzv->machine.phase == ROUND_WAITS);
+        st = client_put(&rdzv->client, &rdzv->machine.self, rdzv->machine.phase == ROUND_WAITS);
         break;
     case ROUND_WRITE:
-        st = rdzv_client_write(&rdzv->service, &rdzv->view, &action.state);
+        st = client_write(&rdzv->client, &rdzv->view, &action.state);
         break;
     case ROUND_BEGIN:
         st = begin(rdzv);
         break;
     case ROUND_LEAVE:
-        st = tell(rdzv, RDZV_LEAVES, action.ending, action.reason);
+        st = report_phase(rdzv, RDZV_LEAVES, action.ending, action.reason);
         break;
     case ROUND_END:
-        st = tell(rdzv, RDZV_CLOSED, action.ending, action.reason);
+        st = report_phase(rdzv, RDZV_CLOSED, action.ending, action.reason);
         break;
     }
     round_action_free(&action);
@@ -120,11 +587,11 @@ static status act(rdzv_handle *rdzv)
 static status renew(rdzv_handle *rdzv)
 {
     bool gone;
-    TRY(rdzv_client_renew(&rdzv->service, &gone));
+    TRY(client_renew(&rdzv->client, &gone));
     if (gone)
         return expire(rdzv, "this node's lease at the rendezvous has ended");
     if (rdzv->machine.phase == ROUND_RUNS)
-        rdzv_queue_extend(rdzv->owner, rdzv_client_lease_end_ns(&rdzv->service));
+        queue_extend(&rdzv->queue, lease_end_ns(&rdzv->client));
     return STATUS_OK;
 }
 
@@ -132,13 +599,13 @@ static status renew(rdzv_handle *rdzv)
 static status turn(rdzv_handle *rdzv)
 {
     TRY(renew(rdzv));
-    TRY(rdzv_client_look(&rdzv->service, &rdzv->machine.self, rdzv->until_ms, &rdzv->view));
+    TRY(client_look(&rdzv->client, &rdzv->machine.self, rdzv->until_ms, &rdzv->view));
     return act(rdzv);
 }
 
 static void pause_for(const rdzv_handle *rdzv, int64_t ms)
 {
-    struct pollfd wake = {.fd = rdzv_queue_wake_fd(rdzv->owner), .events = POLLIN};
+    struct pollfd wake = {.fd = rdzv->queue.wake_fd, .events = POLLIN};
     poll(&wake, 1, (int)ms);
 }
 
@@ -148,11 +615,11 @@ static void describe_wait(const rdzv_handle *rdzv, char *out, size_t size_bytes)
     char missing[512] = "many have come";
     if (!rdzv->view.only_state)
         round_quorum_text(&rdzv->machine.rules, &rdzv->view, missing, sizeof missing);
-    if (rdzv->service.silent_ns != 0)
-        snprintf(out, size_bytes, "the rendezvous cannot be used: %s", rdzv->service.why);
+    if (rdzv->client.silent_ns != 0)
+        snprintf(out, size_bytes, "the rendezvous cannot be used: %s", rdzv->client.why);
     else
         snprintf(out, size_bytes, "waits for nodes: %s%s", missing,
-                 rdzv_client_slowness(&rdzv->service).text);
+                 slowness_of(&rdzv->client).text);
 }
 
 /* How long this node has waited for a round. */
@@ -184,7 +651,7 @@ static bool is_since(int64_t since_ns, int64_t ms)
 }
 
 /* A store that answers no more: a node without a round waits for it as long as a lease lasts. */
-static bool is_gone(const rdzv_client *service, round_phase phase)
+static bool is_gone(const client *service, round_phase phase)
 {
     return service->ops->ends_with_its_host && service->ever &&
            (is_since(service->refused_ns, service->keep_alive_ms) ||
@@ -194,11 +661,10 @@ static bool is_gone(const rdzv_client *service, round_phase phase)
 /* What has taken too long. */
 static status check_times(rdzv_handle *rdzv)
 {
-    const rdzv_client *service = &rdzv->service;
+    const client *service = &rdzv->client;
     round_phase phase = rdzv->machine.phase;
     char reason[1300];
-    if ((phase == ROUND_RUNS || phase == ROUND_AGREES) &&
-        clock_passed(rdzv_client_lease_end_ns(service)))
+    if ((phase == ROUND_RUNS || phase == ROUND_AGREES) && clock_passed(lease_end_ns(service)))
         TRY(expire(rdzv, "this node's lease has ended, as the rendezvous does not answer in time"));
     if (!is_gone(service, phase))
         return check_wait(rdzv);
@@ -210,39 +676,53 @@ static status check_times(rdzv_handle *rdzv)
 /* The machine hears that no rank of this node is in the round any more. */
 static status note_left(rdzv_handle *rdzv)
 {
+    rdzv_departure *how = &rdzv->queue.how;
     round_action action;
     round_event event = {.kind = ROUND_LEFT,
-                         .restarts = rdzv->asked.how.restarts,
-                         .lost = rdzv->asked.how.lost,
-                         .n_lost = rdzv->asked.how.n_lost,
-                         .unmet = rdzv->asked.how.unmet};
+                         .restarts = how->restarts,
+                         .lost = how->lost,
+                         .n_lost = how->n_lost,
+                         .unmet = how->unmet};
     TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
     rdzv->until_ms = 0;
     rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
-    rdzv_queue_heard_left(rdzv->owner);
-    rdzv_requests_free(&rdzv->asked);
+    rdzv->queue.left = false;
+    departure_free(how);
     return STATUS_OK;
 }
 
-/* The owner's wishes. */
-static status take_requests(rdzv_handle *rdzv)
+static status note_close(rdzv_handle *rdzv)
 {
-    rdzv_requests *asked = &rdzv->asked;
-    rdzv_queue_take(rdzv->owner, asked);
-    if (asked->close) {
-        round_action action;
-        round_event event = {.kind = ROUND_CLOSE, .ending = asked->ending, .reason = asked->reason};
-        TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
-        rdzv->until_ms = 0;
-    }
-    return asked->left ? note_left(rdzv) : STATUS_OK;
+    round_action action;
+    round_event event = {
+        .kind = ROUND_CLOSE, .ending = rdzv->queue.ending, .reason = rdzv->queue.reason};
+    TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
+    rdzv->until_ms = 0;
+    return STATUS_OK;
+}
+
+/* The owner's wishes. They stay until the machine has heard them. */
+static status take_wishes(rdzv_handle *rdzv, bool *quit)
+{
+    queue *q = &rdzv->queue;
+    status st = STATUS_OK;
+    eventfd_t count;
+    eventfd_read(q->wake_fd, &count);
+    pthread_mutex_lock(&q->lock);
+    *quit = q->quit;
+    if (q->close)
+        st = note_close(rdzv);
+    if (st == STATUS_OK && q->left)
+        st = note_left(rdzv);
+    pthread_mutex_unlock(&q->lock);
+    return st;
 }
 
 /* After a turn. */
 static status note_turn(rdzv_handle *rdzv, status result)
 {
-    rdzv_client *service = &rdzv->service;
-    rdzv_client_note(service, result);
+    client *service = &rdzv->client;
+    note_result(service, result);
     if (result == STATUS_INVALID)
         return fail(rdzv, service->why);
     if (!rdzv->finished)
@@ -259,8 +739,8 @@ static void *serve(void *arg)
     rdzv_handle *rdzv = arg;
     int64_t end_ns = 0;
     while (!rdzv->finished) {
-        status st = take_requests(rdzv);
-        bool quit = rdzv->asked.quit;
+        bool quit;
+        status st = take_wishes(rdzv, &quit);
         if (quit && end_ns == 0)
             end_ns = clock_deadline_ns(FAREWELL_MS);
         if (quit && (!rdzv->machine.closing || clock_passed(end_ns)))
@@ -268,37 +748,46 @@ static void *serve(void *arg)
         if (st == STATUS_OK)
             st = turn(rdzv);
         if (note_turn(rdzv, st) != STATUS_OK)
-            pause_for(rdzv, rdzv->service.retry_ms); /* memory is short */
+            pause_for(rdzv, rdzv->client.retry_ms); /* memory is short */
     }
-    rdzv_client_close(&rdzv->service);
+    client_close(&rdzv->client);
     return NULL;
 }
 
-static void release(rdzv_handle *rdzv)
-{
-    rdzv_queue_destroy(rdzv->owner);
-    rdzv_requests_free(&rdzv->asked);
-    round_machine_free(&rdzv->machine);
-    round_view_free(&rdzv->view);
-    free((char *)rdzv->options.endpoints);
-    free((char *)rdzv->options.run_id);
-    free(rdzv);
-}
+/* The owner's calls. */
 
-static void init_service(rdzv_handle *rdzv)
+static void init_client(rdzv_handle *rdzv)
 {
     const rdzv_options *o = &rdzv->options;
     int64_t ttl_ms = o->keep_alive_ms * o->keep_alive_misses, third_ms = ttl_ms / 3;
-    rdzv_service_options options = {
-        .endpoints = o->endpoints,
-        .run_id = o->run_id,
-        .access = o->access,
-        .node_id = rdzv->machine.self.id,
-        .ttl_ms = ttl_ms,
-        .timeout_ms = o->read_ms > 0 && o->read_ms < third_ms ? o->read_ms : third_ms,
-        .wake_fd = rdzv_queue_wake_fd(rdzv->owner),
-    };
-    rdzv_client_init(&rdzv->service, o->backend, &options, o->keep_alive_ms);
+    rdzv->client = (client){
+        .ops = o->backend,
+        .options = {.endpoints = o->endpoints,
+                    .run_id = o->run_id,
+                    .access = o->access,
+                    .node_id = rdzv->machine.self.id,
+                    .ttl_ms = ttl_ms,
+                    .timeout_ms = o->read_ms > 0 && o->read_ms < third_ms ? o->read_ms : third_ms,
+                    .wake_fd = rdzv->queue.wake_fd},
+        .keep_alive_ms = o->keep_alive_ms,
+        .revision = -1,
+        .all_ms = INT64_MIN,
+        .retry_ms = RETRY_MS};
+}
+
+static status start_thread(rdzv_handle *rdzv, const rdzv_options *o)
+{
+    round_rules rules = {o->min_nodes, o->max_nodes, o->last_call_ms};
+    rdzv->options.endpoints = strdup(o->endpoints);
+    rdzv->options.run_id = strdup(o->run_id);
+    if (rdzv->options.endpoints == NULL || rdzv->options.run_id == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a rendezvous");
+    round_machine_init(&rdzv->machine, &rules, &o->self);
+    rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
+    init_client(rdzv);
+    TRY(thread_start(serve, rdzv, "the rendezvous'", &rdzv->thread));
+    rdzv->has_thread = true;
+    return STATUS_OK;
 }
 
 status rdzv_open(const rdzv_options *options, rdzv_handle **out)
@@ -306,51 +795,103 @@ status rdzv_open(const rdzv_options *options, rdzv_handle **out)
     rdzv_handle *rdzv = calloc(1, sizeof *rdzv);
     if (rdzv == NULL)
         return FAIL(STATUS_NO_MEMORY, "a rendezvous");
-    round_rules rules = {options->min_nodes, options->max_nodes, options->last_call_ms};
     rdzv->options = *options;
-    rdzv->options.endpoints = strdup(options->endpoints);
-    rdzv->options.run_id = strdup(options->run_id);
-    round_machine_init(&rdzv->machine, &rules, &options->self);
-    rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
-    status st = rdzv_queue_create(&rdzv->owner);
-    if (rdzv->options.endpoints == NULL || rdzv->options.run_id == NULL)
-        st = FAIL(STATUS_NO_MEMORY, "a rendezvous");
-    if (st == STATUS_OK) {
-        init_service(rdzv);
-        st = thread_start(serve, rdzv, "the rendezvous'", &rdzv->thread);
-    }
+    rdzv->options.endpoints = rdzv->options.run_id = NULL;
+    status st = queue_open(&rdzv->queue);
+    if (st == STATUS_OK && options->backend != NULL)
+        st = start_thread(rdzv, options);
     if (st == STATUS_OK)
         *out = rdzv;
     else
-        release(rdzv);
+        rdzv_close(rdzv);
     return st;
 }
 
 int rdzv_fd(const rdzv_handle *rdzv)
 {
-    return rdzv_queue_news_fd(rdzv->owner);
+    return rdzv->queue.news_fd;
 }
 
 rdzv_news rdzv_watch(rdzv_handle *rdzv)
 {
-    return rdzv_queue_look(rdzv->owner);
+    queue *q = &rdzv->queue;
+    eventfd_t count;
+    eventfd_read(q->news_fd, &count);
+    pthread_mutex_lock(&q->lock);
+    report *next = q->next;
+    q->next = NULL;
+    pthread_mutex_unlock(&q->lock);
+    if (next != NULL) {
+        report_free(q->given);
+        q->given = next;
+    }
+    rdzv_news news = q->given->news;
+    news.reason = q->given->reason;
+    news.now = is_of_round(q->given) ? &q->given->now : NULL;
+    news.valid_until_ns = atomic_load(&q->valid_until_ns);
+    return news;
+}
+
+/* A copy of what the node knows. */
+static rdzv_departure copy_departure(const rdzv_departure *how)
+{
+    char **lost = calloc((size_t)how->n_lost + 1, sizeof *lost);
+    int n_lost = 0;
+    for (int i = 0; i < how->n_lost && lost != NULL; i++) {
+        lost[n_lost] = strdup(how->lost[i]);
+        n_lost += lost[n_lost] != NULL; /* else its lease is waited for */
+    }
+    return (rdzv_departure){(const char *const *)lost, n_lost, how->restarts, how->unmet};
 }
 
 void rdzv_leave(rdzv_handle *rdzv, const rdzv_departure *how)
 {
-    rdzv_queue_left(rdzv->owner, how);
+    queue *q = &rdzv->queue;
+    rdzv_departure copy = copy_departure(how);
+    report *dropped = NULL;
+    pthread_mutex_lock(&q->lock);
+    departure_free(&q->how);
+    q->how = copy;
+    q->left = true;
+    if (is_of_round(q->next)) {
+        dropped = q->next;
+        q->next = NULL;
+    }
+    pthread_mutex_unlock(&q->lock);
+    report_free(dropped);
+    if (is_of_round(q->given)) {
+        q->given->news.phase = RDZV_WAITS;
+        q->given->reason[0] = '\0';
+    }
+    eventfd_write(q->wake_fd, 1);
 }
 
 void rdzv_end_job(rdzv_handle *rdzv, round_ending ending, const char *reason)
 {
-    rdzv_queue_close_job(rdzv->owner, ending, reason);
+    queue *q = &rdzv->queue;
+    pthread_mutex_lock(&q->lock);
+    q->close = true;
+    q->ending = ending;
+    snprintf(q->reason, sizeof q->reason, "%s", reason);
+    pthread_mutex_unlock(&q->lock);
+    eventfd_write(q->wake_fd, 1);
 }
 
 void rdzv_close(rdzv_handle *rdzv)
 {
     if (rdzv == NULL)
         return;
-    rdzv_queue_quit(rdzv->owner);
-    pthread_join(rdzv->thread, NULL);
-    release(rdzv);
+    if (rdzv->has_thread) {
+        pthread_mutex_lock(&rdzv->queue.lock);
+        rdzv->queue.quit = true;
+        pthread_mutex_unlock(&rdzv->queue.lock);
+        eventfd_write(rdzv->queue.wake_fd, 1);
+        pthread_join(rdzv->thread, NULL);
+    }
+    queue_close(&rdzv->queue);
+    round_machine_free(&rdzv->machine);
+    round_view_free(&rdzv->view);
+    free((char *)rdzv->options.endpoints);
+    free((char *)rdzv->options.run_id);
+    free(rdzv);
 }

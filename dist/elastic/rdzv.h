@@ -1,30 +1,58 @@
-/* One node's part in the rounds of an elastic job: a thread that keeps its lease, feeds what it
- * sees to the state machine (round.h), and does what that says. torch's name for it is
- * DynamicRendezvousHandler. Its owner polls a descriptor and looks.
+/* One node's part in the rounds of an elastic job: a thread that keeps the node's lease at the
+ * service, feeds what it sees there to the state machine (round.h), and does what that says. It is
+ * torch's DynamicRendezvousHandler. Its owner polls a descriptor and watches.
  */
 #ifndef MNIST_DDP_DIST_ELASTIC_RDZV_H
 #define MNIST_DDP_DIST_ELASTIC_RDZV_H
 
 #include "dist/elastic/rdzv_ops.h"
-#include "dist/elastic/rdzv_queue.h"
+
+typedef enum rdzv_phase {
+    RDZV_WAITS,  /* for a round */
+    RDZV_RUNS,   /* in one */
+    RDZV_LEAVES, /* the round is over: end it, then rdzv_leave() */
+    RDZV_CLOSED,
+    RDZV_FAILED, /* join_ms are over; or the service is out of reach for good: an answer that
+                    refuses us, or no store of c10d: nobody listens for keep_alive_ms, or there is
+                    no answer for as long as a lease lasts; or memory is short */
+} rdzv_phase;
+
+typedef struct rdzv_news {
+    rdzv_phase phase;
+    status failure;         /* of FAILED: STATUS_NO_MEMORY, or STATUS_PEER */
+    round_ending ending;    /* of LEAVES, CLOSED */
+    const char *reason;     /* of LEAVES, CLOSED, FAILED; "" else. Lives until the next watch. */
+    const round_state *now; /* of RUNS and LEAVES: the round; lives until the next watch */
+    int node_rank;          /* in now->members */
+    int64_t valid_until_ns; /* clock_now_ns(): after it no rank of this node may make a step */
+} rdzv_news;
+
+/* What a node knows when it has left a round. */
+typedef struct rdzv_departure {
+    const char *const *lost; /* ids of members that are gone, by a closed connection */
+    int n_lost;
+    int restarts; /* the job's, this one included if a failed rank is the reason */
+    bool unmet;   /* the round never began here: `lost` did not come to it */
+} rdzv_departure;
 
 /* Times are of torch's --rdzv-conf, with torch's defaults. */
 typedef struct rdzv_options {
-    const rdzv_ops *backend;
+    const rdzv_ops *backend; /* NULL: no thread, and only rdzv_report() is heard, for tests */
     const char *endpoints, *run_id;
-    const struct etcd_access *access; /* etcd_gateway.h; borrowed; NULL */
+    const struct etcd_access *access; /* etcd.h; borrowed; NULL */
     round_node self;                  /* id, nproc, address, port */
     int min_nodes, max_nodes;
     int64_t join_ms;       /* 600 s: how long a node waits to be in a round */
     int64_t last_call_ms;  /* 30 s: of the first round, after min_nodes have come */
     int64_t read_ms;       /* 60 s: one call, but a third of a lease at most, so that etcd's next
                               endpoint can be asked before that ends; 0: that long */
-    int64_t keep_alive_ms; /* 5 s: between two renewals; */
-    int keep_alive_misses; /* 3: the lease ends after so many */
+    int64_t keep_alive_ms; /* 5 s: between two renewals of the lease */
+    int keep_alive_misses; /* 3: how many keep_alive_ms a lease lasts */
 } rdzv_options;
 
 typedef struct rdzv_handle rdzv_handle;
 
+/* STATUS_NO_MEMORY; STATUS_IO without a descriptor or a thread. */
 status rdzv_open(const rdzv_options *options, rdzv_handle **out);
 
 /* Readable: there is news, or valid_until_ns has grown. */
@@ -37,6 +65,11 @@ void rdzv_leave(rdzv_handle *rdzv, const rdzv_departure *how);
 
 /* The job has ended: nobody is to begin another round. */
 void rdzv_end_job(rdzv_handle *rdzv, round_ending ending, const char *reason);
+
+/* By the thread: what the next watch returns, but for valid_until_ns, which is apart. It is copied.
+ * What is said of a round that the owner has left is dropped. STATUS_NO_MEMORY: the owner hears
+ * that, as RDZV_FAILED, in its place. */
+status rdzv_report(rdzv_handle *rdzv, const rdzv_news *news);
 
 /* Gives the lease back and ends the thread: at once, or after the second at most that it takes to
  * close the job, or a call that gets no answer (read_ms or less). Accepts NULL. */

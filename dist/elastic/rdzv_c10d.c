@@ -3,7 +3,6 @@
  * survives its host has etcd, which replicates.
  */
 #include "dist/elastic/rdzv_ops.h"
-#include "dist/elastic/round_state.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
@@ -116,36 +115,16 @@ static status after(c10d *self, status st)
     return st;
 }
 
-static status add_key(const store_watch_key *key, rdzv_view *view)
-{
-    if (strcmp(key->key, KEYS_STATE) == 0) {
-        view->state = malloc(key->value_bytes + 1);
-        if (view->state == NULL)
-            return FAIL(STATUS_NO_MEMORY, "a job's state");
-        memcpy(view->state, key->value, key->value_bytes + 1);
-        view->state_bytes = key->value_bytes;
-        view->state_revision = key->set;
-        return STATUS_OK;
-    }
-    if (strncmp(key->key, KEYS_NODES, strlen(KEYS_NODES)) != 0)
-        return STATUS_OK; /* nothing of ours */
-    rdzv_record *node = &view->nodes[view->n++];
-    *node = (rdzv_record){.id = strdup(key->key + strlen(KEYS_NODES)),
-                          .value = strdup(key->value),
-                          .order = key->created};
-    return node->id != NULL && node->value != NULL ? STATUS_OK
-                                                   : FAIL(STATUS_NO_MEMORY, "a node's record");
-}
-
 static status make_view(const store_watch_answer *answer, rdzv_view *out)
 {
     rdzv_view view = {.revision = answer->revision};
     status st = STATUS_OK;
-    view.nodes = calloc(answer->n + 1, sizeof *view.nodes);
-    if (view.nodes == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%zu nodes' records", answer->n);
-    for (size_t i = 0; i < answer->n && st == STATUS_OK; i++)
-        st = add_key(&answer->keys[i], &view);
+    for (size_t i = 0; i < answer->n && st == STATUS_OK; i++) {
+        const store_watch_key *key = &answer->keys[i];
+        st = rdzv_view_add(
+            &view, KEYS_NODES,
+            &(rdzv_key){key->key, key->value, key->value_bytes, key->created, key->set});
+    }
     if (st == STATUS_OK)
         *out = view;
     else
@@ -163,10 +142,7 @@ static status look(void *ctx, rdzv_scope scope, int64_t revision, int64_t wait_m
                                .wait_ms = wait_ms,
                                .wake_fd = self->wake_fd};
     TRY(after(self, store_watch(self->client, &how, &answer)));
-    rdzv_view view = {0}; /* nothing has changed */
-    status st = answer.revision != 0 ? make_view(&answer, &view) : STATUS_OK;
-    if (st == STATUS_OK)
-        *out = view;
+    status st = make_view(&answer, out); /* of nothing if nothing has changed */
     store_watch_free(&answer);
     return st;
 }

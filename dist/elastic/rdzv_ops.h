@@ -1,13 +1,13 @@
 /* The service at which the nodes of an elastic job meet, as torchrun's --rdzv-backend: c10d (our
- * store, rdzv_c10d.c) or etcd (its v3 API, rdzv_etcd.c). Both keep, under the job's run
- * id, one state and a record per node. A record lies under its node's lease: it goes when the node
- * has not renewed the lease for ttl_ms, by the service's own clock and no other.
+ * store, rdzv_c10d.c) or etcd (its v3 API, etcd.c). Both keep, under the job's run id, one state
+ * and a record per node. A record lies under its node's lease: it goes when the node has not
+ * renewed the lease for ttl_ms, by the service's own clock and no other.
  */
 #ifndef MNIST_DDP_DIST_ELASTIC_RDZV_OPS_H
 #define MNIST_DDP_DIST_ELASTIC_RDZV_OPS_H
 
 #include "base/status.h"
-#include "dist/elastic/round_state.h"
+#include "dist/elastic/round.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,13 +32,41 @@ typedef struct rdzv_view {
 
 void rdzv_view_free(rdzv_view *view);
 
+/* One of a service's keys, without the job's prefix. `created`, `set`: revisions. */
+typedef struct rdzv_key {
+    const char *name, *value; /* any bytes, and a zero after them */
+    size_t value_bytes;
+    int64_t created, set;
+} rdzv_key;
+
+/* Copies it into the view: it is KEYS_STATE, or begins with `nodes` and goes on with an id; else it
+ * is passed over. For services. */
+status rdzv_view_add(rdzv_view *view, const char *nodes, const rdzv_key *key);
+
+/* A state and a record as JSON, as they lie at the service (round_text.c). What comes from there is
+ * read strictly: it may be anybody's. */
+
+enum {
+    ROUND_TEXT_BYTES = 4 << 20, /* a state's or a record's, at most */
+    ROUND_MAX_NODES = 10000,
+};
+
+/* The caller's to free. STATUS_NO_MEMORY; STATUS_INVALID if a text in it is no UTF-8. */
+status round_text_of_state(const round_state *state, char **out);
+status round_text_of_node(const round_node *node, char **out);
+
+/* What the service has. *out is the caller's (round_view_free). A record that makes no sense is
+ * left out. STATUS_PEER if there are too many nodes, or the state makes no sense;
+ * STATUS_NO_MEMORY. */
+status round_text_read(const rdzv_view *text, round_view *out);
+
 /* Under which a job's keys are: "mnist_ddp/rdzv/RUN_ID/". A slash of the run id is written %2F: "a"
  * and "a/b" are two jobs. STATUS_INVALID if it is too long. */
 status rdzv_prefix(const char *run_id, char *out, size_t size_bytes);
 
 typedef struct rdzv_service_options {
     const char *endpoints;            /* c10d: "h:p"; etcd: "h1:p,h2:p" */
-    const struct etcd_access *access; /* etcd_gateway.h; NULL */
+    const struct etcd_access *access; /* etcd.h; NULL */
     const char *run_id;
     const char *node_id;
     int64_t ttl_ms;     /* of this node's lease */

@@ -1,4 +1,4 @@
-#include "dist/elastic/round_text.h"
+#include "dist/elastic/rdzv_ops.h"
 
 #include "base/json_text.h"
 #include "base/log.h"

@@ -460,21 +460,21 @@ END_TEST
 /* The thread ends after it: the owner cannot be told anything else. */
 START_TEST(news_for_which_memory_is_short_end_the_job)
 {
-    rdzv_queue *box = NULL;
+    rdzv_handle *rdzv = NULL;
     const round_state endless = {.round = 1, .n = INT_MIN}; /* no memory is enough to copy it */
     const rdzv_news lost = {
         .phase = RDZV_LEAVES, .reason = "node 1 (hostB) is lost", .now = &endless};
-    ck_assert_int_eq(rdzv_queue_create(&box), STATUS_OK);
-    rdzv_queue_left(box, &(rdzv_departure){0});
+    ck_assert_int_eq(rdzv_open(&(rdzv_options){.backend = NULL}, &rdzv), STATUS_OK);
+    rdzv_leave(rdzv, &(rdzv_departure){0});
     no_memory_begin();
-    ck_assert_int_eq(rdzv_queue_tell(box, &lost), STATUS_NO_MEMORY);
-    ck_assert_int_eq(rdzv_queue_tell(box, &lost), STATUS_NO_MEMORY);
+    ck_assert_int_eq(rdzv_report(rdzv, &lost), STATUS_NO_MEMORY);
+    ck_assert_int_eq(rdzv_report(rdzv, &lost), STATUS_NO_MEMORY);
     no_memory_end();
-    rdzv_news news = rdzv_queue_look(box);
+    rdzv_news news = rdzv_watch(rdzv);
     ck_assert_int_eq(news.phase, RDZV_FAILED);
     ck_assert_int_eq(news.failure, STATUS_NO_MEMORY);
     ASSERT_FACTS(news.reason, "round");
-    rdzv_queue_destroy(box);
+    rdzv_close(rdzv);
 }
 END_TEST
 

@@ -1,6 +1,5 @@
 /* What lies at the service of an elastic job, as text: there and back, and what is no such text. */
-#include "dist/elastic/round_quorum.h"
-#include "dist/elastic/round_text.h"
+#include "dist/elastic/rdzv_ops.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
