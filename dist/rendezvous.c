@@ -3,18 +3,326 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "dist/init_file.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/membership.h"
 #include "dist/net/socket_address.h"
-#include "dist/net/socket_route.h"
 #include "dist/store/store.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* --init-method. */
+
+enum { SHOWN_BYTES = 200, WORD_BYTES = 64 };
+
+/* Are the first `length` bytes of `text` this word? */
+static bool is_word(const char *text, size_t length, const char *word)
+{
+    return length == strlen(word) && memcmp(text, word, length) == 0;
+}
+
+/* Copies [from, to) and ends it. false if it does not fit. */
+static bool copy(const char *from, const char *to, char *out, size_t size_bytes)
+{
+    size_t length = (size_t)(to - from);
+    if (length >= size_bytes)
+        return false;
+    memcpy(out, from, length);
+    out[length] = '\0';
+    return true;
+}
+
+/* "rank=0" or "world_size=2". */
+static status take_pair(const char *pair, init_method *method)
+{
+    const char *equals = strchr(pair, '=');
+    size_t length = equals != NULL ? (size_t)(equals - pair) : strlen(pair);
+    int *field = NULL, low = 0;
+    if (is_word(pair, length, "rank"))
+        field = &method->rank;
+    if (is_word(pair, length, "world_size")) {
+        field = &method->world_size;
+        low = 1;
+    }
+    if (field == NULL)
+        return FAIL(STATUS_INVALID, "'%s' is neither rank=R nor world_size=N", pair);
+    if (*field >= 0)
+        return FAIL(STATUS_INVALID, "'%s' is the second of its name: give it once", pair);
+    if (equals == NULL || !number_parse(equals + 1, low, INT_MAX, field))
+        return FAIL(STATUS_INVALID, "'%s' is not a whole number from %d on", pair, low);
+    return STATUS_OK;
+}
+
+/* "rank=0&world_size=2", after the question mark. */
+static status take_query(const char *query, init_method *method)
+{
+    for (const char *at = query; *at != '\0';) {
+        char pair[WORD_BYTES];
+        const char *end = at + strcspn(at, "&");
+        if (!copy(at, end, pair, sizeof pair))
+            return FAIL(STATUS_INVALID, "'%.*s...' is neither rank=R nor world_size=N", WORD_BYTES,
+                        at);
+        TRY(take_pair(pair, method));
+        at = end + (*end == '&');
+    }
+    return STATUS_OK;
+}
+
+static status take_tcp(const char *place, init_method *method)
+{
+    enum { NO_PORT = -1 };
+    TRY(socket_address_parse(place, NO_PORT, method->host, sizeof method->host, &method->port));
+    if (method->port == NO_PORT)
+        return FAIL(STATUS_INVALID, "the port is missing: tcp://HOST:PORT, the same for all ranks");
+    if (method->port == 0)
+        return FAIL(STATUS_INVALID, "port 0 is no port that the other ranks could know");
+    return STATUS_OK;
+}
+
+static status take_file(const char *place, init_method *method)
+{
+    if (place[0] != '/' || place[1] == '\0')
+        return FAIL(STATUS_INVALID, "the path is absolute, and begins with a third slash: "
+                                    "file:///PATH");
+    if (!copy(place, place + strlen(place), method->path, sizeof method->path))
+        return FAIL(STATUS_INVALID, "a path of %zu bytes: at most %d are allowed", strlen(place),
+                    INIT_METHOD_PATH_BYTES - 1);
+    return STATUS_OK;
+}
+
+static status parse(const char *text, init_method *method)
+{
+    char place[INIT_METHOD_PATH_BYTES + WORD_BYTES];
+    size_t scheme = strcspn(text, ":");
+    if (strncmp(text + scheme, "://", strlen("://")) != 0)
+        return FAIL(STATUS_INVALID, "expected is env://, tcp://HOST:PORT or file:///PATH");
+    const char *from = text + scheme + strlen("://"), *end = from + strcspn(from, "?");
+    if (!copy(from, end, place, sizeof place))
+        return FAIL(STATUS_INVALID, "%zu bytes are too many", strlen(text));
+    if (*end == '?')
+        TRY(take_query(end + 1, method));
+    if (is_word(text, scheme, "tcp")) {
+        method->kind = INIT_METHOD_TCP;
+        return take_tcp(place, method);
+    }
+    if (is_word(text, scheme, "file")) {
+        method->kind = INIT_METHOD_FILE;
+        return take_file(place, method);
+    }
+    if (!is_word(text, scheme, "env"))
+        return FAIL(STATUS_INVALID, "no such method: there are env://, tcp://HOST:PORT and "
+                                    "file:///PATH");
+    if (place[0] != '\0')
+        return FAIL(STATUS_INVALID, "nothing but ?rank=R&world_size=N may follow env://");
+    return STATUS_OK;
+}
+
+status init_method_parse(const char *text, init_method *out)
+{
+    init_method method = {.rank = -1, .world_size = -1};
+    TRY(status_context(parse(text, &method), "--init-method=%.*s", SHOWN_BYTES, text));
+    *out = method;
+    return STATUS_OK;
+}
+
+/* This process's place. */
+
+enum { MAX_RANKS = 1 << 20 };
+
+static status number(const char *name, const char *text, int low, int high, int *out)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end != '\0')
+        return FAIL(STATUS_INVALID, "environment variable %s=%.40s is not a whole number", name,
+                    text);
+    if (errno != 0 || value < low || value > high)
+        return FAIL(STATUS_INVALID, "environment variable %s=%.40s is not in %d..%d", name, text,
+                    low, high);
+    *out = (int)value;
+    return STATUS_OK;
+}
+
+static status missing(const char *name, const char *hint)
+{
+    return FAIL(STATUS_INVALID,
+                "environment variable %s expected, but not set: %s, or start the ranks with "
+                "`mnist_ddp run` or torchrun, which set it",
+                name, hint);
+}
+
+static status required(const char *name, const char *hint, int low, int high, int *out)
+{
+    const char *text = environment_text(name);
+    return text == NULL ? missing(name, hint) : number(name, text, low, high, out);
+}
+
+static status optional(const char *name, int low, int high, int absent, int *out)
+{
+    const char *text = environment_text(name);
+    if (text != NULL)
+        return number(name, text, low, high, out);
+    *out = absent;
+    return STATUS_OK;
+}
+
+static status copy_text(const char *name, const char *text, size_t size_bytes, char *out)
+{
+    if (strlen(text) >= size_bytes)
+        return FAIL(STATUS_INVALID,
+                    "environment variable %s has %zu bytes: at most %zu are allowed", name,
+                    strlen(text), size_bytes - 1);
+    memcpy(out, text, strlen(text) + 1);
+    return STATUS_OK;
+}
+
+static status read_master(rendezvous_place *place)
+{
+    const char *address = environment_text("MASTER_ADDR");
+    if (address == NULL)
+        return missing("MASTER_ADDR", "set it to the host of rank 0 (127.0.0.1 on one host)");
+    TRY(copy_text("MASTER_ADDR", address, sizeof place->master_addr, place->master_addr));
+    TRY(required("MASTER_PORT", "set it to a free port of that host, the same for all ranks", 1,
+                 65535, &place->master_port));
+    const char *agent = environment_text("TORCHELASTIC_USE_AGENT_STORE");
+    place->agent_store = agent != NULL && strcmp(agent, "True") == 0;
+    return STATUS_OK;
+}
+
+/* Where the store is. */
+static status read_method(const rendezvous_request *asked, const init_method *method,
+                          rendezvous_place *place)
+{
+    const char *own = asked->own_address != NULL ? asked->own_address : "";
+    if (method->kind == INIT_METHOD_ENV)
+        return read_master(place);
+    place->master_port = method->port;
+    memcpy(place->master_addr, method->host, sizeof place->master_addr);
+    memcpy(place->init_file, method->path, sizeof place->init_file);
+    if (method->kind != INIT_METHOD_FILE)
+        return STATUS_OK;
+    if (strlen(own) >= sizeof place->master_addr)
+        return FAIL(STATUS_INVALID, "--local-addr: %zu bytes are too many", strlen(own));
+    memcpy(place->master_addr, own, strlen(own) + 1);
+    return STATUS_OK;
+}
+
+static status read_local(rendezvous_place *place)
+{
+    TRY(optional("LOCAL_WORLD_SIZE", 1, place->world_size, place->world_size,
+                 &place->local_world_size));
+    int local_rank = 0;
+    if (environment_text("LOCAL_RANK") == NULL &&
+        (place->init_file[0] != '\0' || socket_address_is_loopback(place->master_addr)))
+        local_rank = place->rank;
+    TRY(optional("LOCAL_RANK", 0, INT_MAX, local_rank, &place->local_rank));
+    if (place->local_rank >= place->local_world_size)
+        return FAIL(STATUS_INVALID, "LOCAL_RANK %d is not in 0..%d, as LOCAL_WORLD_SIZE says",
+                    place->local_rank, place->local_world_size - 1);
+    const char *node = environment_text("GROUP_RANK") != NULL ? "GROUP_RANK" : "NODE_RANK";
+    return optional(node, 0, MAX_RANKS, 0, &place->node_rank);
+}
+
+/* Rank or world size, by flag, query and variable: those that say it have to agree. */
+typedef struct number_sources {
+    const char *flag, *key, *variable; /* their names */
+    int by_flag, by_query;             /* -1: not there */
+    const char *hint;                  /* what to set the variable to */
+    int low, high;
+} number_sources;
+
+static status read_number(const number_sources *from, int *out)
+{
+    int by_variable = -1;
+    TRY(optional(from->variable, from->low, from->high, -1, &by_variable));
+    int value = from->by_flag >= 0 ? from->by_flag : from->by_query;
+    if (value < 0)
+        return required(from->variable, from->hint, from->low, from->high, out);
+    if (from->by_query >= 0 && from->by_query != value)
+        return FAIL(STATUS_INVALID, "--%s=%d, but --init-method says %s=%d: give it once",
+                    from->flag, value, from->key, from->by_query);
+    if (by_variable >= 0 && by_variable != value)
+        return FAIL(STATUS_INVALID, "%s is %d, but the environment has %s=%d: they have to agree",
+                    from->key, value, from->variable, by_variable);
+    *out = value;
+    return STATUS_OK;
+}
+
+static status read_rank(const rendezvous_request *asked, const init_method *method,
+                        rendezvous_place *place)
+{
+    bool is_env = method->kind == INIT_METHOD_ENV;
+    /* Else --world-size is a launcher's. */
+    bool is_flag = !is_env || asked->rank >= 0 || method->rank >= 0;
+    const number_sources size = {.flag = "world-size",
+                                 .key = "world_size",
+                                 .variable = "WORLD_SIZE",
+                                 .by_flag = is_flag ? asked->world_size : -1,
+                                 .by_query = method->world_size,
+                                 .hint = is_env ? "set it to the number of ranks"
+                                                : "give --world-size=N, or set it to the number "
+                                                  "of ranks",
+                                 .low = 1,
+                                 .high = MAX_RANKS};
+    const number_sources rank = {.flag = "rank",
+                                 .key = "rank",
+                                 .variable = "RANK",
+                                 .by_flag = asked->rank,
+                                 .by_query = method->rank,
+                                 .hint = is_env ? "set it to this process's number, from 0"
+                                                : "give --rank=R, or set it to this process's "
+                                                  "number, from 0",
+                                 .low = 0,
+                                 .high = INT_MAX};
+    TRY(read_number(&size, &place->world_size));
+    TRY(read_number(&rank, &place->rank));
+    if (place->rank >= place->world_size)
+        return FAIL(STATUS_INVALID, "RANK %d is not in 0..%d, as WORLD_SIZE says", place->rank,
+                    place->world_size - 1);
+    return STATUS_OK;
+}
+
+status rendezvous_place_read(const rendezvous_request *asked, rendezvous_place *out, bool *found)
+{
+    init_method method;
+    rendezvous_place place = {0};
+    TRY(init_method_parse(asked->init_method != NULL ? asked->init_method : "env://", &method));
+    bool is_named = environment_text("RANK") != NULL || environment_text("WORLD_SIZE") != NULL ||
+                    asked->rank >= 0 || method.rank >= 0 || method.world_size >= 0;
+    if (!is_named && method.kind == INIT_METHOD_ENV) {
+        *found = false;
+        return STATUS_OK;
+    }
+    TRY(read_rank(asked, &method, &place));
+    TRY(read_method(asked, &method, &place));
+    TRY(read_local(&place));
+    int round = 0;
+    TRY(optional("TORCHELASTIC_RESTART_COUNT", 0, INT_MAX, 0, &place.restart_count));
+    TRY(optional("MNIST_DDP_ROUND", 0, INT_MAX, 0, &round));
+    place.round = round;
+    const char *run_id = environment_text("TORCHELASTIC_RUN_ID");
+    TRY(copy_text("TORCHELASTIC_RUN_ID", run_id != NULL ? run_id : "none", sizeof place.run_id,
+                  place.run_id));
+    *out = place;
+    *found = true;
+    return STATUS_OK;
+}
+
+status rendezvous_place_from_env(rendezvous_place *out, bool *found)
+{
+    return rendezvous_place_read(&(rendezvous_request){.rank = -1, .world_size = -1}, out, found);
+}
+
+/* Joining. */
 
 enum {
     GOODBYE_MS = 5000,

@@ -4,11 +4,36 @@
 #define MNIST_DDP_DIST_RENDEZVOUS_H
 
 #include "base/status.h"
-#include "dist/init_method.h"
 #include "dist/store/store.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* How the ranks of a job meet, as init_method of torch.distributed.init_process_group says it:
+ *
+ *     env://              RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say it
+ *     tcp://HOST:PORT     rank 0 serves the store there
+ *     file:///PATH        rank 0 serves it anywhere, and says where in this file (dist/init_file.h)
+ *
+ * Each may end in ?rank=R&world_size=N. */
+enum { INIT_METHOD_HOST_BYTES = 256, INIT_METHOD_PATH_BYTES = 1024 };
+
+typedef enum init_method_kind {
+    INIT_METHOD_ENV,
+    INIT_METHOD_TCP,
+    INIT_METHOD_FILE
+} init_method_kind;
+
+typedef struct init_method {
+    init_method_kind kind;
+    char host[INIT_METHOD_HOST_BYTES]; /* of tcp, without brackets */
+    int port;
+    char path[INIT_METHOD_PATH_BYTES]; /* of file; absolute */
+    int rank, world_size;              /* -1: it does not say */
+} init_method;
+
+/* STATUS_INVALID, with what is expected. */
+status init_method_parse(const char *text, init_method *out);
 
 /* This process's place in the job. */
 typedef struct rendezvous_place {
@@ -41,7 +66,7 @@ status rendezvous_place_from_env(rendezvous_place *out, bool *found);
 
 /* What the command line says of this process's place. */
 typedef struct rendezvous_request {
-    const char *init_method; /* as dist/init_method.h has it; NULL: env:// */
+    const char *init_method; /* NULL: env:// */
     int rank, world_size;    /* -1: not given */
     const char *own_address; /* of file://, for rank 0; NULL: this host's own, or loopback */
 } rendezvous_request;

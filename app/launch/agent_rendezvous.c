@@ -8,7 +8,6 @@
 #include "dist/membership/membership.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
-#include "dist/net/socket_route.h"
 #include "dist/store/store.h"
 
 #include <stdio.h>

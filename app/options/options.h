@@ -127,7 +127,7 @@ typedef struct options {
     int64_t timeout;             /* 60 s, of a collective */
     int64_t join_timeout;        /* 600 s, of waiting for ranks */
     int64_t inject_delay_ms;     /* 0 */
-    char *init_method;           /* NULL: env://; see dist/init_method.h */
+    char *init_method;           /* NULL: env://; see dist/rendezvous.h */
     int64_t rank;                /* -1: as the environment says; of sampler 0 */
     char *debug;                 /* off, info or detail; NULL: $TORCH_DISTRIBUTED_DEBUG */
     char *inject;                /* NULL; see app/options/inject.h */

@@ -4,7 +4,7 @@
 #ifndef MNIST_DDP_APP_TRAIN_ELASTIC_H
 #define MNIST_DDP_APP_TRAIN_ELASTIC_H
 
-#include "dist/net/socket_breaker.h"
+#include "dist/net/socket.h"
 #include "dist/process_group/process_group.h"
 #include "dist/rendezvous.h"
 

@@ -5,6 +5,8 @@
 
 #include "base/status.h"
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -56,5 +58,24 @@ status socket_connect_local(const char *name, int64_t deadline_ns, int *fd);
  */
 status socket_send_descriptor(int fd, int descriptor, int64_t deadline_ns);
 status socket_receive_descriptor(int fd, int *descriptor, int64_t deadline_ns);
+
+/* Ends what one thread does with a connection, from another thread: a wait for it fails at once.
+ *
+ * Begins with socket_breaker_init, and stays where it is. */
+typedef struct socket_breaker {
+    pthread_mutex_t lock; /* of all below */
+    bool broken;          /* for good */
+    int fd;               /* the connection; -1: none */
+} socket_breaker;
+
+void socket_breaker_init(socket_breaker *breaker);
+void socket_breaker_close(socket_breaker *breaker);
+
+/* The connection from now on; -1, before it is closed: none. All accept NULL. */
+void socket_breaker_set(socket_breaker *breaker, int fd);
+
+/* From any thread. */
+void socket_breaker_break(socket_breaker *breaker);
+bool socket_breaker_is_broken(socket_breaker *breaker);
 
 #endif

@@ -5,8 +5,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_breaker.h"
-#include "dist/net/socket_route.h"
+#include "dist/net/socket_address.h"
 #include "dist/store/store_wire.h"
 
 #include <errno.h>
@@ -35,67 +34,66 @@ struct store {
 
 /* It holds the client's lock from begin() to end(). The first thing that goes wrong is kept in
  * `st`; what follows does nothing then. */
-typedef struct store_exchange {
+typedef struct exchange {
     store *client;
     const char *key;
     int64_t timeout_ms, deadline_ns;
     byte_buffer out;
     status st;
     bool sent; /* from here on a failure leaves the connection of no use */
-} store_exchange;
+} exchange;
 
-static void store_exchange_put(store_exchange *x, const void *data, size_t size_bytes)
+static void put(exchange *x, const void *data, size_t size_bytes)
 {
     if (x->st == STATUS_OK)
         x->st = byte_buffer_append(&x->out, data, size_bytes);
 }
 
-static void store_exchange_put_u8(store_exchange *x, uint8_t value)
+static void put_u8(exchange *x, uint8_t value)
 {
-    store_exchange_put(x, &value, 1);
+    put(x, &value, 1);
 }
 
-static void store_exchange_put_u64(store_exchange *x, uint64_t value)
+static void put_u64(exchange *x, uint64_t value)
 {
     uint8_t bytes[8];
     store_wire_put_u64(bytes, value);
-    store_exchange_put(x, bytes, sizeof bytes);
+    put(x, bytes, sizeof bytes);
 }
 
-static void store_exchange_put_key(store_exchange *x)
+static void put_key(exchange *x)
 {
     size_t prefix_size = strlen(x->client->prefix), key_size = strlen(x->key);
     if (x->st == STATUS_OK && key_size > STORE_KEY_BYTES - prefix_size)
         x->st = FAIL(STATUS_INVALID, "a store key of %zu bytes: at most %d are allowed",
                      prefix_size + key_size, STORE_KEY_BYTES);
-    store_exchange_put_u64(x, prefix_size + key_size);
-    store_exchange_put(x, x->client->prefix, prefix_size);
-    store_exchange_put(x, x->key, key_size);
+    put_u64(x, prefix_size + key_size);
+    put(x, x->client->prefix, prefix_size);
+    put(x, x->key, key_size);
 }
 
-static void store_exchange_put_value(store_exchange *x, const void *data, size_t size_bytes)
+static void put_value(exchange *x, const void *data, size_t size_bytes)
 {
     if (x->st == STATUS_OK && size_bytes > STORE_VALUE_BYTES)
         x->st = FAIL(STATUS_INVALID, "%s: a value of %zu bytes: at most %d are allowed", x->key,
                      size_bytes, STORE_VALUE_BYTES);
-    store_exchange_put_u64(x, size_bytes);
-    store_exchange_put(x, data, size_bytes);
+    put_u64(x, size_bytes);
+    put(x, data, size_bytes);
 }
 
-static void store_exchange_begin(store_exchange *x, store *client, const char *key,
-                                 int64_t timeout_ms)
+static void begin(exchange *x, store *client, const char *key, int64_t timeout_ms)
 {
     pthread_mutex_lock(&client->lock);
-    *x = (store_exchange){.client = client,
-                          .key = key,
-                          .timeout_ms = timeout_ms,
-                          .deadline_ns = clock_deadline_ns(timeout_ms)};
+    *x = (exchange){.client = client,
+                    .key = key,
+                    .timeout_ms = timeout_ms,
+                    .deadline_ns = clock_deadline_ns(timeout_ms)};
     if (client->fd < 0)
         x->st = FAIL(STATUS_PEER, "the connection to the store at %s was lost before: %s",
                      client->where, client->why);
 }
 
-static void store_exchange_send(store_exchange *x)
+static void send_out(exchange *x)
 {
     if (x->st == STATUS_OK) {
         x->sent = true;
@@ -104,31 +102,31 @@ static void store_exchange_send(store_exchange *x)
     byte_buffer_consume(&x->out, x->out.size);
 }
 
-static void store_exchange_receive(store_exchange *x, void *data, size_t size_bytes)
+static void receive(exchange *x, void *data, size_t size_bytes)
 {
     if (x->st == STATUS_OK)
         x->st = socket_receive(x->client->fd, data, size_bytes, x->deadline_ns);
 }
 
-static uint8_t store_exchange_receive_u8(store_exchange *x)
+static uint8_t receive_u8(exchange *x)
 {
     uint8_t value = 0;
-    store_exchange_receive(x, &value, 1);
+    receive(x, &value, 1);
     return value;
 }
 
-static uint64_t store_exchange_receive_u64(store_exchange *x)
+static uint64_t receive_u64(exchange *x)
 {
     uint8_t bytes[8] = {0};
-    store_exchange_receive(x, bytes, sizeof bytes);
+    receive(x, bytes, sizeof bytes);
     return store_wire_u64(bytes);
 }
 
 /* *value is the caller's, with a zero byte after it; NULL unless all went well. */
-static void store_exchange_receive_value(store_exchange *x, char **value, size_t *size_bytes)
+static void receive_value(exchange *x, char **value, size_t *size_bytes)
 {
     *value = NULL;
-    uint64_t size = store_exchange_receive_u64(x);
+    uint64_t size = receive_u64(x);
     if (x->st == STATUS_OK && size > STORE_VALUE_BYTES)
         x->st = FAIL(STATUS_PEER, "a value of %llu bytes: at most %d are allowed",
                      (unsigned long long)size, STORE_VALUE_BYTES);
@@ -139,7 +137,7 @@ static void store_exchange_receive_value(store_exchange *x, char **value, size_t
         x->st = FAIL(STATUS_NO_MEMORY, "a value of %llu bytes", (unsigned long long)size);
         return;
     }
-    store_exchange_receive(x, memory, (size_t)size);
+    receive(x, memory, (size_t)size);
     if (x->st != STATUS_OK) {
         free(memory);
         return;
@@ -150,7 +148,7 @@ static void store_exchange_receive_value(store_exchange *x, char **value, size_t
 }
 
 /* Also if there is no connection. */
-static void store_exchange_disconnect(store *client)
+static void disconnect(store *client)
 {
     if (client->fd < 0)
         return;
@@ -163,11 +161,11 @@ static void store_exchange_disconnect(store *client)
 static status lose(store *client, status st)
 {
     snprintf(client->why, sizeof client->why, "%s", status_text());
-    store_exchange_disconnect(client);
+    disconnect(client);
     return status_context(st, "store at %s", client->where);
 }
 
-static status store_exchange_end(store_exchange *x)
+static status end(exchange *x)
 {
     store *client = x->client;
     status st = x->st;
@@ -178,6 +176,36 @@ static status store_exchange_end(store_exchange *x)
     byte_buffer_free(&x->out);
     pthread_mutex_unlock(&client->lock);
     return st;
+}
+
+/* A request for a key: what follows it is put next. */
+static void begin_request(exchange *x, store *client, store_opcode opcode, const char *key)
+{
+    begin(x, client, key, client->timeout_ms);
+    put_u8(x, (uint8_t)opcode);
+    put_key(x);
+}
+
+/* Sends the request, and ends the exchange with its answer. */
+static status answer_u64(exchange *x, int64_t *out)
+{
+    send_out(x);
+    int64_t answer = (int64_t)receive_u64(x);
+    TRY(end(x));
+    *out = answer;
+    return STATUS_OK;
+}
+
+static status answer_value(exchange *x, void **value, size_t *size_bytes)
+{
+    char *received = NULL;
+    size_t size = 0;
+    send_out(x);
+    receive_value(x, &received, &size);
+    TRY(end(x));
+    *value = received;
+    *size_bytes = size;
+    return STATUS_OK;
 }
 
 /* The client. */
@@ -340,7 +368,7 @@ void store_destroy(store *client)
 {
     if (client == NULL)
         return;
-    store_exchange_disconnect(client);
+    disconnect(client);
     pthread_mutex_destroy(&client->lock);
     free(client->prefix);
     free(client->where);
@@ -348,21 +376,21 @@ void store_destroy(store *client)
 }
 
 /* WAIT, and CANCEL_WAIT if the time is up: then the connection stays usable. */
-static void wait_for_key(store_exchange *x)
+static void wait_for_key(exchange *x)
 {
-    store_exchange_put_u8(x, STORE_WAIT);
-    store_exchange_put_u64(x, 1);
-    store_exchange_put_key(x);
-    store_exchange_send(x);
+    put_u8(x, STORE_WAIT);
+    put_u64(x, 1);
+    put_key(x);
+    send_out(x);
     if (x->st != STATUS_OK)
         return;
-    uint8_t reply = store_exchange_receive_u8(x);
+    uint8_t reply = receive_u8(x);
     if (x->st == STATUS_TIMEOUT) {
         x->deadline_ns = clock_deadline_ns(CANCEL_MS);
         x->st = STATUS_OK;
-        store_exchange_put_u8(x, STORE_CANCEL_WAIT);
-        store_exchange_send(x);
-        reply = store_exchange_receive_u8(x);
+        put_u8(x, STORE_CANCEL_WAIT);
+        send_out(x);
+        reply = receive_u8(x);
         if (x->st == STATUS_OK && reply == STORE_WAIT_CANCELED) {
             x->sent = false;
             x->st = FAIL(STATUS_TIMEOUT, "nobody set \"%s\" within %g s", x->key,
@@ -370,8 +398,7 @@ static void wait_for_key(store_exchange *x)
             return;
         }
         /* The key came just before the cancellation, and both are answered. */
-        if (x->st == STATUS_OK && store_exchange_receive_u8(x) != STORE_WAIT_CANCELED &&
-            x->st == STATUS_OK)
+        if (x->st == STATUS_OK && receive_u8(x) != STORE_WAIT_CANCELED && x->st == STATUS_OK)
             x->st = FAIL(STATUS_PEER, "a wait was not canceled");
     }
     if (x->st == STATUS_OK && reply != STORE_WAIT_ENDED)
@@ -380,30 +407,21 @@ static void wait_for_key(store_exchange *x)
 
 status store_set(store *client, const char *key, const void *value, size_t size_bytes)
 {
-    store_exchange x;
-    store_exchange_begin(&x, client, key, client->timeout_ms);
-    store_exchange_put_u8(&x, STORE_SET);
-    store_exchange_put_key(&x);
-    store_exchange_put_value(&x, value, size_bytes);
-    store_exchange_send(&x);
-    return store_exchange_end(&x);
+    exchange x;
+    begin_request(&x, client, STORE_SET, key);
+    put_value(&x, value, size_bytes);
+    send_out(&x);
+    return end(&x);
 }
 
 status store_get(store *client, const char *key, void **value, size_t *size_bytes)
 {
-    store_exchange x;
-    char *received = NULL;
-    size_t size = 0;
-    store_exchange_begin(&x, client, key, client->timeout_ms);
+    exchange x;
+    begin(&x, client, key, client->timeout_ms);
     wait_for_key(&x);
-    store_exchange_put_u8(&x, STORE_GET);
-    store_exchange_put_key(&x);
-    store_exchange_send(&x);
-    store_exchange_receive_value(&x, &received, &size);
-    TRY(store_exchange_end(&x));
-    *value = received;
-    *size_bytes = size;
-    return STATUS_OK;
+    put_u8(&x, STORE_GET);
+    put_key(&x);
+    return answer_value(&x, value, size_bytes);
 }
 
 status store_try_get(store *client, const char *key, char **text)
@@ -437,70 +455,52 @@ status store_get_text(store *client, const char *key, int64_t deadline_ns, char 
 
 status store_add(store *client, const char *key, int64_t amount, int64_t *result)
 {
-    store_exchange x;
-    store_exchange_begin(&x, client, key, client->timeout_ms);
-    store_exchange_put_u8(&x, STORE_ADD);
-    store_exchange_put_key(&x);
-    store_exchange_put_u64(&x, (uint64_t)amount);
-    store_exchange_send(&x);
-    int64_t sum = (int64_t)store_exchange_receive_u64(&x);
-    TRY(store_exchange_end(&x));
-    *result = sum;
-    return STATUS_OK;
+    exchange x;
+    begin_request(&x, client, STORE_ADD, key);
+    put_u64(&x, (uint64_t)amount);
+    return answer_u64(&x, result);
 }
 
 status store_check(store *client, const char *key, bool *there)
 {
-    store_exchange x;
-    store_exchange_begin(&x, client, key, client->timeout_ms);
-    store_exchange_put_u8(&x, STORE_CHECK);
-    store_exchange_put_u64(&x, 1);
-    store_exchange_put_key(&x);
-    store_exchange_send(&x);
-    uint8_t reply = store_exchange_receive_u8(&x);
+    exchange x;
+    begin(&x, client, key, client->timeout_ms);
+    put_u8(&x, STORE_CHECK);
+    put_u64(&x, 1);
+    put_key(&x);
+    send_out(&x);
+    uint8_t reply = receive_u8(&x);
     if (x.st == STATUS_OK && reply > STORE_CHECK_NOT_READY)
         x.st = FAIL(STATUS_PEER, "CHECK was answered %d", reply);
-    TRY(store_exchange_end(&x));
+    TRY(end(&x));
     *there = reply == STORE_CHECK_READY;
     return STATUS_OK;
 }
 
 status store_wait(store *client, const char *key, int64_t timeout_ms)
 {
-    store_exchange x;
-    store_exchange_begin(&x, client, key, timeout_ms);
+    exchange x;
+    begin(&x, client, key, timeout_ms);
     wait_for_key(&x);
-    return store_exchange_end(&x);
+    return end(&x);
 }
 
 status store_compare_set(store *client, const char *key, const char *expected, const char *desired,
                          void **value, size_t *size_bytes)
 {
-    store_exchange x;
-    char *received = NULL;
-    size_t size = 0;
-    store_exchange_begin(&x, client, key, client->timeout_ms);
-    store_exchange_put_u8(&x, STORE_COMPARE_SET);
-    store_exchange_put_key(&x);
-    store_exchange_put_value(&x, expected, strlen(expected));
-    store_exchange_put_value(&x, desired, strlen(desired));
-    store_exchange_send(&x);
-    store_exchange_receive_value(&x, &received, &size);
-    TRY(store_exchange_end(&x));
-    *value = received;
-    *size_bytes = size;
-    return STATUS_OK;
+    exchange x;
+    begin_request(&x, client, STORE_COMPARE_SET, key);
+    put_value(&x, expected, strlen(expected));
+    put_value(&x, desired, strlen(desired));
+    return answer_value(&x, value, size_bytes);
 }
 
 status store_delete(store *client, const char *key, bool *deleted)
 {
-    store_exchange x;
-    store_exchange_begin(&x, client, key, client->timeout_ms);
-    store_exchange_put_u8(&x, STORE_DELETE_KEY);
-    store_exchange_put_key(&x);
-    store_exchange_send(&x);
-    int64_t n = (int64_t)store_exchange_receive_u64(&x);
-    TRY(store_exchange_end(&x));
+    exchange x;
+    int64_t n = 0;
+    begin_request(&x, client, STORE_DELETE_KEY, key);
+    TRY(answer_u64(&x, &n));
     *deleted = n == 1;
     return STATUS_OK;
 }
@@ -508,27 +508,22 @@ status store_delete(store *client, const char *key, bool *deleted)
 status store_join(store *client)
 {
     static const char key[] = "init/";
-    store_exchange x;
-    store_exchange_begin(&x, client, key, client->timeout_ms);
-    store_exchange_put_u8(&x, STORE_ADD);
-    store_exchange_put_u64(&x, strlen(key));
-    store_exchange_put(&x, key, strlen(key));
-    store_exchange_put_u64(&x, 1);
-    store_exchange_send(&x);
-    (void)store_exchange_receive_u64(&x);
-    return store_exchange_end(&x);
+    exchange x;
+    int64_t come;
+    begin(&x, client, key, client->timeout_ms);
+    put_u8(&x, STORE_ADD);
+    put_u64(&x, strlen(key));
+    put(&x, key, strlen(key));
+    put_u64(&x, 1);
+    return answer_u64(&x, &come);
 }
 
 status store_num_keys(store *client, int64_t *count)
 {
-    store_exchange x;
-    store_exchange_begin(&x, client, "the number of keys", client->timeout_ms);
-    store_exchange_put_u8(&x, STORE_GETNUMKEYS);
-    store_exchange_send(&x);
-    int64_t n = (int64_t)store_exchange_receive_u64(&x);
-    TRY(store_exchange_end(&x));
-    *count = n;
-    return STATUS_OK;
+    exchange x;
+    begin(&x, client, "the number of keys", client->timeout_ms);
+    put_u8(&x, STORE_GETNUMKEYS);
+    return answer_u64(&x, count);
 }
 
 /* Watched keys. */
@@ -541,20 +536,15 @@ enum {
 status store_put(store *client, const char *key, const store_put_options *how, int64_t *revision)
 {
     uint8_t flags[4];
-    store_exchange x;
+    exchange x;
     store_wire_put_u32(flags, how->goes_with_connection ? STORE_GOES_WITH_CONNECTION : 0);
-    store_exchange_begin(&x, client, key, client->timeout_ms);
-    store_exchange_put_u8(&x, STORE_PUT);
-    store_exchange_put_key(&x);
-    store_exchange_put_value(&x, how->value, strlen(how->value));
-    store_exchange_put_u64(&x, (uint64_t)how->expected);
-    store_exchange_put_u64(&x, (uint64_t)how->ttl_ms);
-    store_exchange_put(&x, flags, sizeof flags);
-    store_exchange_send(&x);
-    int64_t set = (int64_t)store_exchange_receive_u64(&x);
-    TRY(store_exchange_end(&x));
+    begin_request(&x, client, STORE_PUT, key);
+    put_value(&x, how->value, strlen(how->value));
+    put_u64(&x, (uint64_t)how->expected);
+    put_u64(&x, (uint64_t)how->ttl_ms);
+    put(&x, flags, sizeof flags);
+    TRY(answer_u64(&x, revision));
     client->watches = true;
-    *revision = set;
     return STATUS_OK;
 }
 
@@ -565,13 +555,11 @@ bool store_watches(const store *client)
 
 static status ask(store *client, store_opcode opcode, const char *key, bool *there)
 {
-    store_exchange x;
-    store_exchange_begin(&x, client, key, client->timeout_ms);
-    store_exchange_put_u8(&x, (uint8_t)opcode);
-    store_exchange_put_key(&x);
-    store_exchange_send(&x);
-    uint8_t answer = store_exchange_receive_u8(&x);
-    TRY(store_exchange_end(&x));
+    exchange x;
+    begin_request(&x, client, opcode, key);
+    send_out(&x);
+    uint8_t answer = receive_u8(&x);
+    TRY(end(&x));
     *there = answer == 1;
     return STATUS_OK;
 }
@@ -587,7 +575,7 @@ status store_remove(store *client, const char *key, bool *there)
 }
 
 /* Until the answer begins to come, or the server is to be told to wait no more. */
-static bool await_answer(const store_exchange *x, int wake_fd)
+static bool await_answer(const exchange *x, int wake_fd)
 {
     struct pollfd fds[2] = {{.fd = x->client->fd, .events = POLLIN},
                             {.fd = wake_fd > 0 ? wake_fd : -1, .events = POLLIN}};
@@ -657,9 +645,9 @@ static status parse(uint8_t *memory, size_t size, size_t prefix_bytes, store_wat
     return STATUS_OK;
 }
 
-static void receive_keys(store_exchange *x, store_watch_answer *out)
+static void receive_keys(exchange *x, store_watch_answer *out)
 {
-    uint64_t size = store_exchange_receive_u64(x);
+    uint64_t size = receive_u64(x);
     if (x->st == STATUS_OK && size > ANSWER_BYTES)
         x->st = FAIL(STATUS_PEER, "WATCH was answered with %" PRIu64 " bytes", size);
     if (x->st != STATUS_OK)
@@ -667,14 +655,14 @@ static void receive_keys(store_exchange *x, store_watch_answer *out)
     out->memory = malloc((size_t)size + 1);
     if (out->memory == NULL)
         x->st = FAIL(STATUS_NO_MEMORY, "an answer of %" PRIu64 " bytes", size);
-    store_exchange_receive(x, out->memory, (size_t)size);
+    receive(x, out->memory, (size_t)size);
     if (x->st == STATUS_OK)
         x->st = parse(out->memory, (size_t)size, strlen(x->client->prefix), out);
 }
 
-static void receive_answer(store_exchange *x, store_watch_answer *out, uint8_t *kind)
+static void receive_answer(exchange *x, store_watch_answer *out, uint8_t *kind)
 {
-    *kind = store_exchange_receive_u8(x);
+    *kind = receive_u8(x);
     if (x->st == STATUS_OK && *kind > STORE_WATCH_SAME)
         x->st = FAIL(STATUS_PEER, "WATCH was answered %d", *kind);
     if (x->st == STATUS_OK && *kind == STORE_WAIT_ENDED)
@@ -682,34 +670,34 @@ static void receive_answer(store_exchange *x, store_watch_answer *out, uint8_t *
 }
 
 /* The watch's own answer may have been under way. */
-static void cancel(store_exchange *x, store_watch_answer *out)
+static void cancel(exchange *x, store_watch_answer *out)
 {
     uint8_t kind;
     x->deadline_ns = clock_deadline_ns(CANCEL_MS);
-    store_exchange_put_u8(x, STORE_CANCEL_WAIT);
-    store_exchange_send(x);
+    put_u8(x, STORE_CANCEL_WAIT);
+    send_out(x);
     receive_answer(x, out, &kind);
-    if (x->st == STATUS_OK && kind != STORE_WAIT_CANCELED &&
-        store_exchange_receive_u8(x) != STORE_WAIT_CANCELED && x->st == STATUS_OK)
+    if (x->st == STATUS_OK && kind != STORE_WAIT_CANCELED && receive_u8(x) != STORE_WAIT_CANCELED &&
+        x->st == STATUS_OK)
         x->st = FAIL(STATUS_PEER, "a watch was not canceled");
 }
 
 status store_watch(store *client, const store_watch_options *how, store_watch_answer *out)
 {
-    store_exchange x;
+    exchange x;
     store_watch_answer answer = {0};
     uint8_t kind;
-    store_exchange_begin(&x, client, how->prefix, how->wait_ms + client->timeout_ms);
-    store_exchange_put_u8(&x, STORE_WATCH);
-    store_exchange_put_key(&x);
-    store_exchange_put_u64(&x, (uint64_t)how->after);
-    store_exchange_put_u64(&x, (uint64_t)how->wait_ms);
-    store_exchange_send(&x);
+    begin(&x, client, how->prefix, how->wait_ms + client->timeout_ms);
+    put_u8(&x, STORE_WATCH);
+    put_key(&x);
+    put_u64(&x, (uint64_t)how->after);
+    put_u64(&x, (uint64_t)how->wait_ms);
+    send_out(&x);
     if (x.st == STATUS_OK && how->wait_ms > 0 && !await_answer(&x, how->wake_fd))
         cancel(&x, &answer);
     else
         receive_answer(&x, &answer, &kind);
-    status st = store_exchange_end(&x);
+    status st = end(&x);
     if (st != STATUS_OK)
         store_watch_free(&answer);
     else

@@ -57,7 +57,7 @@ typedef struct store_options {
     int64_t timeout_ms;
     int64_t connect_timeout_ms;
     const char *describe;           /* "rank 1"; only used while connecting */
-    struct socket_breaker *breaker; /* dist/net/socket_breaker.h: ends every call from another
+    struct socket_breaker *breaker; /* dist/net/socket.h: ends every call from another
                                        thread, also this one; borrowed; NULL: none */
     bool once; /* one attempt, which fails as socket_connect does, or with STATUS_PEER; or with
                   STATUS_INVALID: what answers is no store */

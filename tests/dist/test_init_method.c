@@ -1,6 +1,5 @@
 /* --init-method: the three forms and what is no such form; what flags, query and environment say of
  * rank and world size together. */
-#include "dist/init_method.h"
 #include "dist/rendezvous.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
-#include "dist/net/socket_breaker.h"
 #include "dist/store/store.h"
 #include "dist/store/store_wire.h"
 #include "tests/support/facts.h"

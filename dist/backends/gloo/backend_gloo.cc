@@ -12,7 +12,6 @@ extern "C" {
 #include "dist/health/first_cause.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket_address.h"
-#include "dist/net/socket_route.h"
 #include "dist/store/store.h"
 }
 
