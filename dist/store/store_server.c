@@ -34,10 +34,12 @@ typedef struct store_waiter {
     uint64_t hash;
 } store_waiter;
 
-/* All zero is empty. */
+enum { WAIT_BUCKETS = 1 << 12 }; /* 16 of 65,536 connections in each */
+
+/* By the hash of their key. All zero is empty. */
 typedef struct store_waiters {
-    store_waiter **buckets; /* a power of two of them, at least as many as waiters */
-    size_t n_buckets, count;
+    store_waiter *buckets[WAIT_BUCKETS];
+    size_t count;
 } store_waiters;
 
 typedef struct store_connection {
@@ -79,35 +81,6 @@ static void store_connections_sweep(store_connections *all);
 
 enum { GREETING_MS = 5000 }; /* a connection that has not greeted by then is closed */
 
-enum { FIRST_BUCKETS = 64 }; /* of those who wait, by the hash of their key */
-
-static void put(store_waiter **bucket, store_waiter *waiter)
-{
-    waiter->next = *bucket;
-    waiter->link = bucket;
-    if (*bucket != NULL)
-        (*bucket)->link = &waiter->next;
-    *bucket = waiter;
-}
-
-static status grow(store_waiters *waiters)
-{
-    size_t n = waiters->n_buckets > 0 ? waiters->n_buckets * 2 : FIRST_BUCKETS;
-    store_waiter **buckets = calloc(n, sizeof *buckets);
-    if (buckets == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%zu that wait", n);
-    for (size_t b = 0; b < waiters->n_buckets; b++) {
-        for (store_waiter *w = waiters->buckets[b], *next; w != NULL; w = next) {
-            next = w->next;
-            put(&buckets[w->hash & (n - 1)], w);
-        }
-    }
-    free(waiters->buckets);
-    waiters->buckets = buckets;
-    waiters->n_buckets = n;
-    return STATUS_OK;
-}
-
 /* Accepts one that waits for nothing. */
 static void store_waiters_remove(store_waiters *waiters, store_waiter *waiter)
 {
@@ -120,37 +93,27 @@ static void store_waiters_remove(store_waiters *waiters, store_waiter *waiter)
     waiters->count--;
 }
 
-/* From now on it waits for a key of this hash, and for nothing else. STATUS_NO_MEMORY. */
-static status store_waiters_add(store_waiters *waiters, store_waiter *waiter, uint64_t hash)
+static store_waiter **bucket_of(store_waiters *waiters, uint64_t hash)
 {
-    store_waiters_remove(waiters, waiter);
-    if (waiters->count >= waiters->n_buckets)
-        TRY(grow(waiters));
-    waiter->hash = hash;
-    put(&waiters->buckets[hash & (waiters->n_buckets - 1)], waiter);
+    return &waiters->buckets[hash & (WAIT_BUCKETS - 1)];
+}
+
+/* From now on it waits for a key of this hash, and for nothing else. */
+static void store_waiters_add(store_waiters *waiters, store_waiter *waiter, uint64_t hash)
+{
+    store_waiter **bucket = bucket_of(waiters, hash);
+    *waiter = (store_waiter){.next = *bucket, .link = bucket, .hash = hash};
+    if (*bucket != NULL)
+        (*bucket)->link = &waiter->next;
+    *bucket = waiter;
     waiters->count++;
-    return STATUS_OK;
-}
-
-/* The first of a list of waiters, linked by `next`, that holds all who wait for a key of this hash.
- * The caller compares hash and key, and takes `next` before it removes the one that it has.
- */
-static store_waiter *store_waiters_first(const store_waiters *waiters, uint64_t hash)
-{
-    return waiters->n_buckets > 0 ? waiters->buckets[hash & (waiters->n_buckets - 1)] : NULL;
-}
-
-/* Nobody may be waiting. */
-static void store_waiters_close(store_waiters *waiters)
-{
-    ASSERT(waiters->count == 0);
-    free(waiters->buckets);
-    *waiters = (store_waiters){0};
 }
 
 static void store_connections_init(store_connections *all, int queue, int port)
 {
-    *all = (store_connections){.queue = queue, .port = port, .due_ns = INT64_MAX};
+    all->queue = queue;
+    all->port = port;
+    all->due_ns = INT64_MAX;
     all->end = &all->first;
     all->end_to_run = &all->first_to_run;
 }
@@ -160,7 +123,7 @@ static void store_connections_close(store_connections *all)
     for (store_connection *c = all->first; c != NULL; c = c->next)
         store_connections_drop(all, c, "the store ends");
     store_connections_sweep(all);
-    store_waiters_close(&all->waiters);
+    ASSERT(all->waiters.count == 0);
 }
 
 /* Takes `fd` at once, also on failure, and watches it for requests: STATUS_NO_MEMORY. */
@@ -300,18 +263,18 @@ static void store_connections_watch(store_connections *all, store_connection *c)
     ASSERT(failed == 0);
 }
 
-/* To be called when a session has run: notes what it holds and waits for. STATUS_NO_MEMORY. */
-static status store_connections_settle(store_connections *all, store_connection *c,
-                                       const store_table *table)
+/* To be called when a session has run: notes what it holds and waits for. */
+static void store_connections_settle(store_connections *all, store_connection *c,
+                                     const store_table *table)
 {
     store_bytes key;
     note_held(all, c);
     store_waiters_remove(&all->waiters, &c->waiter);
     if (!store_session_awaits(&c->session, &key))
-        return STATUS_OK;
+        return;
     if (c->session.due_ns != 0 && c->session.due_ns < all->due_ns)
         all->due_ns = c->session.due_ns;
-    return store_waiters_add(&all->waiters, &c->waiter, store_table_hash(table, key));
+    store_waiters_add(&all->waiters, &c->waiter, store_table_hash(table, key));
 }
 
 static void let_run(store_connections *all, store_connection *c)
@@ -338,8 +301,8 @@ static void store_connections_wake(store_connections *all, const store_table *ta
     if (all->waiters.count == 0)
         return;
     uint64_t hash = store_table_hash(table, key);
-    store_waiter *next;
-    for (store_waiter *w = store_waiters_first(&all->waiters, hash); w != NULL; w = next) {
+    store_waiter *next; /* taken before the one that it follows is removed */
+    for (store_waiter *w = *bucket_of(&all->waiters, hash); w != NULL; w = next) {
         next = w->next;
         store_connection *c = (store_connection *)(void *)w;
         store_bytes awaited;
@@ -675,7 +638,7 @@ static status run_session(store_server *server, store_connection *c, size_t *bud
     if (st == STATUS_OK)
         st = send_answers(c);
     if (st == STATUS_OK)
-        st = store_connections_settle(&server->all, c, server->table);
+        store_connections_settle(&server->all, c, server->table);
     return st;
 }
 
