@@ -66,20 +66,12 @@ struct etcd_gateway {
     char cluster[CLUSTER_BYTES]; /* whose member the first answer came from; "" before */
 };
 
-/* A call whose answer is a stream. It is left once is_enough, which sees each message as it comes,
- * says so; if wake_fd (-1: none) is readable; after wait_ms. All are STATUS_OK. */
-typedef struct etcd_stream {
-    const char *path;
-    int64_t wait_ms;
-    int wake_fd;
-    bool (*is_enough)(const json_t *message);
-} etcd_stream;
-
 /* An answer under way. */
 typedef struct reply {
     transfer_answer http;
     byte_buffer body;
-    const etcd_stream *stream; /* NULL: of a call */
+    bool is_stream; /* of messages, that a watch has asked for */
+    int wake_fd;    /* of a stream: once it is readable it is left; -1: none */
     etcd_gateway *gateway;
     const char *path;
     bool ended;    /* the stream: it is left */
@@ -288,6 +280,13 @@ static status parse(const reply *r, size_t size_bytes, json_t **out)
                : no_etcd(r);
 }
 
+/* A change, or the news that the watch is over: its changes are forgotten. */
+static bool is_change(const json_t *message)
+{
+    return json_array_size(json_object_get(message, "events")) > 0 ||
+           json_is_true(json_object_get(message, "canceled"));
+}
+
 /* The lines of a stream that are there. */
 static status read_lines(reply *r)
 {
@@ -297,7 +296,7 @@ static status read_lines(reply *r)
         size_t length = (size_t)(end - r->body.data) + 1;
         TRY(parse(r, length, &whole));
         status st = read_message(r, whole, &message);
-        r->ended = st == STATUS_OK && (message == NULL || r->stream->is_enough(message));
+        r->ended = st == STATUS_OK && (message == NULL || is_change(message));
         json_decref(whole);
         byte_buffer_consume(&r->body, length);
         if (st != STATUS_OK || r->ended)
@@ -320,7 +319,7 @@ static status take(void *ctx, const void *data, size_t size_bytes)
         return r->failed = FAIL(STATUS_INVALID, "etcd at %s, %s: more than %d MiB came",
                                 here(r->gateway), r->path, ANSWER_BYTES >> 20);
     r->failed = byte_buffer_append(&r->body, data, size_bytes);
-    if (r->failed == STATUS_OK && r->stream != NULL && r->http.code == 200)
+    if (r->failed == STATUS_OK && r->is_stream && r->http.code == 200)
         r->failed = read_lines(r);
     return r->ended ? STATUS_PEER : r->failed;
 }
@@ -341,7 +340,7 @@ static status transfer(reply *r, const char *json, int64_t deadline_ns)
                                       .is_direct = true,
                                       .connect_timeout_ms = (int)connect_ms,
                                       .deadline_ns = deadline_ns,
-                                      .wake_fd = r->stream != NULL ? r->stream->wake_fd : -1,
+                                      .wake_fd = r->wake_fd,
                                       .begin = begin,
                                       .take = take,
                                       .ctx = r};
@@ -360,7 +359,7 @@ static status transfer(reply *r, const char *json, int64_t deadline_ns)
 
 static void ask_version(etcd_gateway *g, char *out, size_t size_bytes)
 {
-    reply r = {.gateway = g, .path = "/version"};
+    reply r = {.gateway = g, .path = "/version", .wake_fd = -1};
     json_t *value = NULL;
     if (transfer(&r, NULL, clock_deadline_ns(g->timeout_ms)) == STATUS_OK)
         value = json_text_parse((const char *)r.body.data, r.body.size, 0, NULL);
@@ -390,7 +389,7 @@ static status print(json_t *request, char **out)
 
 static status call(etcd_gateway *gateway, const char *path, json_t *request, json_t **answer)
 {
-    reply r = {.gateway = gateway, .path = path};
+    reply r = {.gateway = gateway, .path = path, .wake_fd = -1};
     char *text = NULL;
     json_t *whole = NULL, *message = NULL;
     TRY(print(request, &text));
@@ -446,25 +445,6 @@ static status stream_end(const reply *r)
         return st;
     }
     return FAIL(STATUS_PEER, "etcd at %s, %s: it has ended the stream", here(r->gateway), r->path);
-}
-
-/* Takes `request` as a call does. */
-static status follow(etcd_gateway *gateway, json_t *request, const etcd_stream *how)
-{
-    reply r = {.gateway = gateway, .path = how->path, .stream = how};
-    TRY(authenticate(gateway, request));
-    int64_t deadline_ns = clock_deadline_ns(how->wait_ms);
-    char *text = NULL;
-    TRY(print(request, &text));
-    status st = transfer(&r, text, deadline_ns);
-    bool is_over = r.http.code == 200 || clock_passed(deadline_ns);
-    if (r.ended || (st == STATUS_TIMEOUT && r.failed == STATUS_OK && is_over))
-        st = STATUS_OK;
-    else if (st == STATUS_OK)
-        st = stream_end(&r);
-    byte_buffer_free(&r.body);
-    free(text);
-    return turn(gateway, st);
 }
 
 /* The calls. */
@@ -594,22 +574,27 @@ static status list(etcd_gateway *gateway, const char *keys, const char *prefix, 
     return st == STATUS_INVALID ? nonsense(gateway, path) : st;
 }
 
-/* A change, or the news that the watch is over: its changes are forgotten. */
-static bool is_change(const json_t *message)
-{
-    return json_array_size(json_object_get(message, "events")) > 0 ||
-           json_is_true(json_object_get(message, "canceled"));
-}
-
 /* Returns as soon as a key that begins with `keys` has changed at `revision` or later; also if so
  * old changes are forgotten, if wake_fd (-1: none) is readable, and after wait_ms. */
 static status await_change(etcd_gateway *gateway, const char *keys, int64_t revision,
                            int64_t wait_ms, int wake_fd)
 {
+    reply r = {.gateway = gateway, .path = "/v3/watch", .is_stream = true, .wake_fd = wake_fd};
+    char *text = NULL;
     json_t *request = json_pack("{s:{s:o,s:o,s:o}}", "create_request", "key", text_bytes(keys),
                                 "range_end", end_of(keys), "start_revision", number(revision));
-    const etcd_stream watch = {"/v3/watch", wait_ms, wake_fd, is_change};
-    return follow(gateway, request, &watch);
+    TRY(authenticate(gateway, request));
+    int64_t deadline_ns = clock_deadline_ns(wait_ms);
+    TRY(print(request, &text));
+    status st = transfer(&r, text, deadline_ns);
+    bool is_over = r.http.code == 200 || clock_passed(deadline_ns);
+    if (r.ended || (st == STATUS_TIMEOUT && r.failed == STATUS_OK && is_over))
+        st = STATUS_OK;
+    else if (st == STATUS_OK)
+        st = stream_end(&r);
+    byte_buffer_free(&r.body);
+    free(text);
+    return turn(gateway, st);
 }
 
 enum { ANY_REVISION = -1 };
