@@ -7,9 +7,9 @@
  *     rank 0     removes the file once all have joined
  *
  * A line is of a living job if a store answers at its address and holds INIT_FILE_KEY under the
- * line's id. So a line that a killed job has left is told from one that counts, also if another
- * store has its port by now. PyTorch's FileStore keeps all keys in the file, under locks that not
- * every file system has, and takes those of an older job for its own. */
+ * line's id. So a line that a killed job has left does not count, also if another store has its
+ * port by now. PyTorch's FileStore keeps all keys in the file, under locks that not every file
+ * system has, and takes those of an older job for its own. */
 #ifndef MNIST_DDP_DIST_INIT_FILE_H
 #define MNIST_DDP_DIST_INIT_FILE_H
 
@@ -36,8 +36,8 @@ void init_file_init(init_file *line);
 
 /* Rank 0, whose store answers already: puts the line at the path. STATUS_INVALID if the path holds
  * anything but nothing, or what a job has left that is gone; a line of the log says then that it is
- * replaced. Of several that come at once one succeeds, and the others are told of it. Waits 2 s at
- * most for a store that does not answer, and 5 s for another rank 0. */
+ * replaced. Of several that come at once one succeeds, and the others fail with its name. Waits 2 s
+ * at most for a store that does not answer, and 5 s for another rank 0. */
 status init_file_publish(const char *path, const init_file *line);
 
 /* Removes the file if it is still this job's. */

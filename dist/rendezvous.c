@@ -476,7 +476,7 @@ static void choose_address(char out[INIT_METHOD_HOST_BYTES])
     snprintf(out, INIT_METHOD_HOST_BYTES, "%.200s", home ? number : "127.0.0.1");
 }
 
-/* Rank 0 serves at a port that is free, and tells the others by the file. */
+/* Rank 0 serves at a port that is free, and names it to the others in the file. */
 static status serve_by_file(rendezvous *rdzv, int64_t store_timeout_ms)
 {
     rendezvous_place *place = &rdzv->place;

@@ -34,14 +34,14 @@ enum {
 
 static const int64_t NS_PER_MS = 1000000;
 
-/* What the owner is told. On the heap: it goes from hand to hand. */
+/* What the thread reports to the owner. On the heap: it goes from hand to hand. */
 typedef struct report {
     rdzv_news news; /* without its pointers: who watches gets those to what follows */
     char reason[1024];
     round_state now;
 } report;
 
-/* What the thread and its owner tell each other. */
+/* Between the thread and its owner: reports one way, wishes the other. */
 typedef struct queue {
     int news_fd, wake_fd; /* eventfds: for the owner, for the thread */
     _Atomic int64_t valid_until_ns;
@@ -462,7 +462,7 @@ static status client_look(client *c, const round_node *self, int64_t until_ms, r
 static status client_write(client *c, const round_view *view, const round_state *state)
 {
     char *text = NULL;
-    bool set = false; /* or another node was first: the next look tells */
+    bool set = false; /* or another node was first: the next look shows it */
     TRY(round_text_of_state(state, &text));
     c->revision = -1;
     status st = c->ops->set_state(c->service, view->state_revision, text, &set);
@@ -673,7 +673,7 @@ static status check_times(rdzv_handle *rdzv)
     return fail(rdzv, reason);
 }
 
-/* The machine hears that no rank of this node is in the round any more. */
+/* The machine gets to know that no rank of this node is in the round any more. */
 static status note_left(rdzv_handle *rdzv)
 {
     rdzv_departure *how = &rdzv->queue.how;
@@ -701,7 +701,7 @@ static status note_close(rdzv_handle *rdzv)
     return STATUS_OK;
 }
 
-/* The owner's wishes. They stay until the machine has heard them. */
+/* The owner's wishes. They stay until the machine has taken them. */
 static status take_wishes(rdzv_handle *rdzv, bool *quit)
 {
     queue *q = &rdzv->queue;

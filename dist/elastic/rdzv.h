@@ -37,7 +37,7 @@ typedef struct rdzv_departure {
 
 /* Times are of torch's --rdzv-conf, with torch's defaults. */
 typedef struct rdzv_options {
-    const rdzv_ops *backend; /* NULL: no thread, and only rdzv_report() is heard, for tests */
+    const rdzv_ops *backend; /* NULL: no thread, and only rdzv_report() counts, for tests */
     const char *endpoints, *run_id;
     const struct etcd_access *access; /* etcd.h; borrowed; NULL */
     round_node self;                  /* id, nproc, address, port */
@@ -67,7 +67,7 @@ void rdzv_leave(rdzv_handle *rdzv, const rdzv_departure *how);
 void rdzv_end_job(rdzv_handle *rdzv, round_ending ending, const char *reason);
 
 /* By the thread: what the next watch returns, but for valid_until_ns, which is apart. It is copied.
- * What is said of a round that the owner has left is dropped. STATUS_NO_MEMORY: the owner hears
+ * What is said of a round that the owner has left is dropped. STATUS_NO_MEMORY: the owner gets
  * that, as RDZV_FAILED, in its place. */
 status rdzv_report(rdzv_handle *rdzv, const rdzv_news *news);
 

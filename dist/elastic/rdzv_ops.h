@@ -107,7 +107,7 @@ typedef struct rdzv_ops {
      * may go as soon as the connection closes, as no rank of this node runs. (etcd: no effect.) */
     status (*put_node)(void *self, const char *value, bool runs_nothing);
 
-    /* Renews the lease. STATUS_INVALID if the record has gone: others may have been told so. */
+    /* Renews the lease. STATUS_INVALID if the record has gone: others may have seen that. */
     status (*keep_alive)(void *self);
 
     status (*remove_node)(void *self);

@@ -166,7 +166,7 @@ typedef enum round_phase {
     ROUND_WAITS,  /* for a round */
     ROUND_AGREES, /* its record says that it runs one; it has not begun */
     ROUND_RUNS,
-    ROUND_LEAVES, /* has been told to leave: until ROUND_LEFT */
+    ROUND_LEAVES, /* is to leave: until ROUND_LEFT */
     ROUND_CLOSED,
 } round_phase;
 

@@ -149,7 +149,7 @@ status socket_listen(const char *host, int port, int *fd, int *bound_port)
 status socket_accept(int listen_fd, int *fd)
 {
     /* A connection that broke while it waited says nothing of the next one. But after a few
-     * failures that is told. */
+     * failures that is named. */
     for (int tries = 0;; tries++) {
         int made = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (made >= 0) {
@@ -402,7 +402,7 @@ status socket_connect_local(const char *name, int64_t deadline_ns, int *fd)
         return FAIL(STATUS_IO, "local socket %s: %s", name, strerror(errno));
     status st = STATUS_OK;
     while (connect(made, (struct sockaddr *)&address, size) != 0) {
-        /* EAGAIN: the queue of the listener is full, and nothing tells when it no longer is. */
+        /* EAGAIN: the queue of the listener is full, and nothing reports when it no longer is. */
         bool full = errno == EAGAIN;
         if (!full && errno != EINTR) {
             st = FAIL(errno == ECONNREFUSED ? STATUS_PEER : STATUS_IO,

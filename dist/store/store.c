@@ -23,7 +23,7 @@ enum { STORE_WHY_BYTES = 256 };
 
 struct store {
     pthread_mutex_t lock;
-    int fd; /* -1 once an answer was lost: what came next could not be told apart */
+    int fd; /* -1 once an answer was lost: which answer came next would not be known */
     int64_t timeout_ms;
     bool watches;            /* the server has answered a store_put: it has watched keys */
     char *prefix;            /* "/", as torch's own client begins every key, and the caller's */
@@ -574,7 +574,7 @@ status store_remove(store *client, const char *key, bool *there)
     return ask(client, STORE_REMOVE, key, there);
 }
 
-/* Until the answer begins to come, or the server is to be told to wait no more. */
+/* Until the answer begins to come, or the server is to wait no more. */
 static bool await_answer(const exchange *x, int wake_fd)
 {
     struct pollfd fds[2] = {{.fd = x->client->fd, .events = POLLIN},

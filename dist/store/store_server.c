@@ -66,14 +66,14 @@ typedef struct store_connections {
     size_t held_bytes;         /* in all buffers */
     store_waiters waiters;
     int64_t due_ns;         /* none that watches is to be answered before */
-    store_watched *watched; /* is told who is closed; NULL: nobody is to be told */
+    store_watched *watched; /* learns who is closed; NULL: there is none */
     int queue;              /* the server's epoll, which knows each of them */
     int port;               /* for messages */
-    bool told_unknown;      /* that a request is unknown here, once */
+    bool logged_unknown;    /* that a request is unknown here, once */
 } store_connections;
 
 /* It stays in the list until the next sweep. Accepts one that is closed. A request that no store of
- * ours has is told as a warning, once: its client may wait long for what it was to bring. */
+ * ours has is logged as a warning, once: its client may wait long for what it was to bring. */
 static void store_connections_drop(store_connections *all, store_connection *c, const char *why);
 
 /* Frees what is closed, after closing those whose greeting is overdue. */
@@ -156,13 +156,14 @@ static void note_held(store_connections *all, store_connection *c)
 }
 
 /* A newer torch has such requests, say. */
-static void tell_unknown(store_connections *all, const store_connection *c)
+static void log_unknown(store_connections *all, const store_connection *c)
 {
     char peer[SOCKET_ADDRESS_BYTES];
     const byte_buffer *in = &c->session.in;
-    if (all->told_unknown || !c->session.greeted || in->size == 0 || store_wire_knows(in->data[0]))
+    if (all->logged_unknown || !c->session.greeted || in->size == 0 ||
+        store_wire_knows(in->data[0]))
         return;
-    all->told_unknown = true;
+    all->logged_unknown = true;
     socket_address_peer(c->fd, peer);
     LOG_W("store on port %d: %s sent request number %d, which this program does not know (of a "
           "newer torch?): its connection is closed",
@@ -174,7 +175,7 @@ static void store_connections_drop(store_connections *all, store_connection *c, 
     if (c->fd < 0)
         return;
     LOG_D("store on port %d: closed connection %d: %s", all->port, c->fd, why);
-    tell_unknown(all, c);
+    log_unknown(all, c);
     /* A process that was forked meanwhile may still have it, and epoll would go on with it. */
     (void)epoll_ctl(all->queue, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
@@ -586,7 +587,7 @@ struct store_server {
     store_connection *running; /* whose requests are being answered */
     size_t max_connections;
     int full_turns;         /* in a row that had EVENT_BATCH events */
-    bool told;              /* that connections cannot be taken, once */
+    bool logged;            /* that connections cannot be taken, once */
     int64_t accept_from_ns; /* accepting pauses until then */
     int queue;              /* epoll: wake, listen, and the connections */
     bool listens;           /* the queue looks for connections */
@@ -659,13 +660,13 @@ static status read_requests(store_server *server, store_connection *c, size_t *b
         TRY(byte_buffer_append(&c->session.in, server->read_bytes, got));
         TRY(run_session(server, c, budget_bytes));
         if (got < limit)
-            return STATUS_OK; /* that was all; epoll tells of more */
+            return STATUS_OK; /* that was all; epoll reports more */
     }
     return STATUS_OK;
 }
 
-/* If memory ran out (errno tells that from the store's own limits), what the connection wrote may
- * be lost, and others would wait for it: so all are told. */
+/* If memory ran out (errno says so, but not of the store's own limits), what the connection wrote
+ * may be lost, and others would wait for it: so all are closed. */
 static void drop_failed(store_server *server, store_connection *failed, status st)
 {
     bool all = st == STATUS_NO_MEMORY && errno == ENOMEM;
@@ -742,10 +743,10 @@ static void add_connection(store_server *server, int fd)
 }
 
 /* Says once why connections cannot be taken, and tries again after a pause. A lack of descriptors
- * is told as such. */
+ * is named as such. */
 static void pause_accepting(store_server *server, status st)
 {
-    log_level level = server->told ? LOG_DEBUG : LOG_WARNING;
+    log_level level = server->logged ? LOG_DEBUG : LOG_WARNING;
     if (st == STATUS_NO_MEMORY)
         log_line(level,
                  "store on port %d: %zu connections are open, and no more can be taken: %s; raise "
@@ -754,7 +755,7 @@ static void pause_accepting(store_server *server, status st)
     else
         log_line(level, "store on port %d: cannot take a connection: %s", server->port,
                  status_text());
-    server->told = true;
+    server->logged = true;
     server->accept_from_ns = clock_deadline_ns(ACCEPT_PAUSE_MS);
 }
 
@@ -831,7 +832,7 @@ static void forget(store_server *server)
     for (int i = 0; i < FORGET_BATCH; i++) {
         if (socket_accept(server->listen_fd, &fd) != STATUS_OK || fd < 0)
             break;
-        close(fd); /* nobody has heard it yet */
+        close(fd); /* nothing of it was read yet */
     }
     for (store_connection *c = server->all.first; c != NULL; c = c->next) {
         if (!c->kept)

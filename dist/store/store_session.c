@@ -61,7 +61,7 @@ static store_bytes take_bytes(call *c)
 }
 
 /* The key has got a value. */
-static void tell(const call *c, store_bytes key, store_wake who)
+static void report_set(const call *c, store_bytes key, store_wake who)
 {
     c->service->on_set(c->service->ctx, key, who);
 }
@@ -69,7 +69,7 @@ static void tell(const call *c, store_bytes key, store_wake who)
 static status set(call *c, store_bytes key, store_bytes value)
 {
     TRY(store_table_set(c->table, key, value));
-    tell(c, key, STORE_WAKE_ALL);
+    report_set(c, key, STORE_WAKE_ALL);
     return STATUS_OK;
 }
 
@@ -126,7 +126,7 @@ static status read_counter(const call *c, store_bytes key, int64_t *out)
     return STATUS_OK;
 }
 
-/* Nobody hears of it. */
+/* Not reported. */
 static status set_counter(const call *c, store_bytes key, int64_t number)
 {
     char text[24];
@@ -142,7 +142,7 @@ static status run_add(call *c)
     TRY(read_counter(c, key, &sum));
     sum = (int64_t)((uint64_t)sum + amount);
     TRY(set_counter(c, key, sum));
-    tell(c, key, STORE_WAKE_ALL);
+    report_set(c, key, STORE_WAKE_ALL);
     return answer_i64(c, sum);
 }
 
@@ -153,7 +153,7 @@ static status run_append(call *c)
     if (st == STATUS_INVALID)
         return FAIL(STATUS_PEER, "APPEND: %s", status_text());
     TRY(st);
-    tell(c, key, STORE_WAKE_ALL);
+    report_set(c, key, STORE_WAKE_ALL);
     return STATUS_OK;
 }
 
@@ -225,7 +225,7 @@ static status run_queue_push(call *c)
 {
     store_bytes key = take_bytes(c), value = take_bytes(c);
     TRY(store_queue_push(c->service->queues, key, value));
-    tell(c, key, STORE_WAKE_ONE);
+    report_set(c, key, STORE_WAKE_ONE);
     return STATUS_OK;
 }
 
@@ -262,7 +262,7 @@ static status run_barrier(call *c)
     if (session->awaited == 0)
         TRY(set_counter(c, key, ++come));
     if (session->awaited == 0 && come >= n)
-        tell(c, key, STORE_WAKE_ALL);
+        report_set(c, key, STORE_WAKE_ALL);
     session->waiting = come < n;
     session->awaited = 1;
     session->awaited_at = at;

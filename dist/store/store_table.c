@@ -441,7 +441,7 @@ static size_t watched_entry_bytes(const watched_entry *e)
     return sizeof *e + e->key_size + e->value_size + WATCHED_OVERHEAD_BYTES;
 }
 
-/* Takes the entry out, not yet told. */
+/* Takes the entry out, and reports it. */
 static void drop(store_watched *watched, size_t place)
 {
     watched_entry *e = watched->entries[place];
