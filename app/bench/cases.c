@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const mode_colours[STRATEGY_COUNT] = {[STRATEGY_SINGLE] = "#555555",
-                                                  [STRATEGY_DP] = "#d95f02",
-                                                  [STRATEGY_DDP] = "#1b6ca8",
-                                                  [STRATEGY_PS] = "#7a4fa3"};
-
 enum { MAX_WORLD = 64, MAX_BATCH = 1 << 20, WORD_BYTES = 32 };
 
 /* The next entry of a list, cut to fit; false at its end. */

@@ -11,9 +11,6 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* A mode has one colour in all plots. They are told apart by points and dashes, too. */
-extern const char *const mode_colours[STRATEGY_COUNT]; /* "#1b6ca8" */
-
 enum { BENCH_LIST_MAX = 32 };
 
 typedef struct bench_list {

@@ -7,7 +7,6 @@
 #include "app/bench/collective_table.h"
 #include "app/bench/commands.h"
 #include "app/common/exit_codes.h"
-#include "app/report/plot.h"
 #include "app/report/report.h"
 #include "app/report/table.h"
 #include "base/log.h"
@@ -313,31 +312,26 @@ static void add_table(comparison *c, int way)
 
 static void add_plot(comparison *c, int way)
 {
-    static const char *const colours[SYSTEMS] = {"#1b6ca8", "#d95f02", "#4d9a4d", "#a63603",
-                                                 "#7570b3", "#e7298a", "#666666", "#222222"};
-    plot_writer p;
     char title[128], name[64];
     snprintf(title, sizeof title, "Bandwidth of %s by size, %d ranks, %s", c->opts->benchmark,
              c->world_size, WAY_WORDS[way]);
+    snprintf(name, sizeof name, "%s-%s", c->opts->benchmark, WAYS[way]);
     if (!(collective_busbw(c->kind, 1, 1, c->world_size) > 0)) /* one rank: no link is used */
         return;
-    if (plot_open(&p, &(plot_labels){title, "bytes", "busbw, GB/s"}) != STATUS_OK)
-        return;
-    plot_set(&p, "set logscale xy\nset grid\nset key outside right");
+    json_t *plot = report_plot(c->document, name, title);
+    json_object_update_new(plot, json_pack("{s:s, s:s, s:s, s:s}", "x", "bytes", "y", "busbw, GB/s",
+                                           "x_axis", "log", "y_axis", "log"));
     for (int i = 0; i < c->n; i++) {
         if (c->systems[i].rows == NULL)
             continue;
-        plot_curve(&p, "using 1:2 with linespoints lw 2 lc rgb '%s' title '%s'", colours[i],
-                   c->systems[i].name);
+        json_t *points = json_object_get(report_series(plot, c->systems[i].name), "points");
         for (size_t row = 0; row < json_array_size(c->systems[i].rows); row++) {
             double us = median_us(&c->systems[i], row, way), bytes = bytes_of(&c->systems[i], row);
             double busbw = collective_busbw(c->kind, (size_t)bytes, us * 1e-6, c->world_size);
             if (isfinite(us) && busbw > 0)
-                plot_point(&p, "%g %g", bytes, busbw);
+                json_array_append_new(points, json_pack("[f, o]", bytes, report_number(busbw, 6)));
         }
     }
-    snprintf(name, sizeof name, "%s-%s", c->opts->benchmark, WAYS[way]);
-    plot_finish(&p, c->document, c->folder, name, title);
 }
 
 static void add_figures(comparison *c)

@@ -297,7 +297,7 @@ static status finish(comparison *c)
                    "stopped by a signal: the figures are of the runs until then");
     json_object_set_new(c->document, "interrupted", json_boolean(stopped));
     dp_vs_ddp_document(&c->commands, &c->rows, c->notes, c->document);
-    dp_vs_ddp_plots(&c->rows, c->folder, c->document);
+    dp_vs_ddp_plots(&c->rows, c->document);
     TRY(bench_leave(c->opts, &c->place, c->folder, c->document));
     if (c->opts->json && !c->opts->quiet)
         report_print(c->document, stderr);

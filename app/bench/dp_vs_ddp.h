@@ -77,8 +77,7 @@ status dp_vs_ddp_measure(const bench_commands *commands, bench_child *place, ben
 void dp_vs_ddp_document(const bench_commands *commands, const bench_rows *rows, const json_t *notes,
                         json_t *document);
 
-/* Draws what the rows give, into `folder`, and names it in the document; what cannot be drawn is
- * said in its notes. */
-void dp_vs_ddp_plots(const bench_rows *rows, const char *folder, json_t *document);
+/* Adds plots of what the rows give to the document. */
+void dp_vs_ddp_plots(const bench_rows *rows, json_t *document);
 
 #endif

@@ -7,7 +7,7 @@
 #define RUN_FILE_EVAL "eval.json"
 #define RUN_FILE_LOG "train.log"
 #define RUN_FILE_METRICS "metrics.jsonl"
-#define RUN_FILE_TRACE "trace.svg"
+#define RUN_FILE_TRACE "trace_steps.json"
 #define RUN_FILE_REPORT "report.html"
 #define RUN_FILE_RESULT "result.json"
 #define RUN_FILE_ROUND "round.json"

@@ -1,6 +1,7 @@
 #include "app/demo/demo_child.h"
 
 #include "app/common/json_value.h"
+#include "app/common/subprocess.h"
 #include "base/clock.h"
 
 #include <signal.h>

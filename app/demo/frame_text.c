@@ -5,16 +5,17 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { COLUMNS_MAX = 24, INDENT = 2, DEEPER = 6 };
+enum { CELL_BYTES = 80, COLUMNS_MAX = 24, INDENT = 2, DEEPER = 6 };
 
-void frame_text_cell(const json_t *cell, char out[FRAME_TEXT_CELL_BYTES])
+/* A text as it is, a number with seven digits. */
+static void cell_text(const json_t *cell, char out[CELL_BYTES])
 {
     if (json_is_string(cell))
-        snprintf(out, FRAME_TEXT_CELL_BYTES, "%s", json_string_value(cell));
+        snprintf(out, CELL_BYTES, "%s", json_string_value(cell));
     else if (json_is_integer(cell))
-        snprintf(out, FRAME_TEXT_CELL_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(cell));
+        snprintf(out, CELL_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(cell));
     else if (json_is_real(cell))
-        snprintf(out, FRAME_TEXT_CELL_BYTES, "%.7g", json_real_value(cell));
+        snprintf(out, CELL_BYTES, "%.7g", json_real_value(cell));
     else
         out[0] = '\0';
 }
@@ -23,10 +24,10 @@ static void widen(const json_t *cells, int widths[COLUMNS_MAX])
 {
     size_t i;
     json_t *cell;
-    char text[FRAME_TEXT_CELL_BYTES];
+    char text[CELL_BYTES];
     json_array_foreach(cells, i, cell)
     {
-        frame_text_cell(cell, text);
+        cell_text(cell, text);
         if (i < COLUMNS_MAX && paragraph_width(text) > widths[i])
             widths[i] = paragraph_width(text);
     }
@@ -38,13 +39,13 @@ static void print_row(const json_t *cells, const json_t *like, const int widths[
 {
     size_t i;
     json_t *cell;
-    char text[FRAME_TEXT_CELL_BYTES];
+    char text[CELL_BYTES];
     int columns = paragraph_columns(out), column = 0, gap = INDENT; /* gap: before the next cell */
     json_array_foreach(cells, i, cell)
     {
         if (i == COLUMNS_MAX)
             break;
-        frame_text_cell(cell, text);
+        cell_text(cell, text);
         int room = widths[i] - paragraph_width(text);
         bool is_number = json_is_number(json_array_get(like, i));
         if (i > 0 && column + gap + widths[i] > columns) {

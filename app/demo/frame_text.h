@@ -5,11 +5,6 @@
 #include <jansson.h>
 #include <stdio.h>
 
-enum { FRAME_TEXT_CELL_BYTES = 80 };
-
-/* A cell as it is shown: a text as it is, a number with seven digits. */
-void frame_text_cell(const json_t *cell, char out[FRAME_TEXT_CELL_BYTES]);
-
 void frame_text_print(const json_t *frame, FILE *out);
 
 #endif

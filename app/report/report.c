@@ -95,12 +95,23 @@ json_t *report_table(json_t *document, const char *title, const char *const *col
     return table;
 }
 
-void report_plot(json_t *document, const char *name, const char *caption)
+json_t *report_plot(json_t *document, const char *name, const char *caption)
 {
     json_t *plot = json_object();
     json_object_set_new(plot, "name", json_value_text(name));
     json_object_set_new(plot, "caption", json_value_text(caption));
+    json_object_set_new(plot, "series", json_array());
     json_array_append_new(part_of(document, "plots"), plot);
+    return plot;
+}
+
+json_t *report_series(json_t *plot, const char *name)
+{
+    json_t *series = json_object();
+    json_object_set_new(series, "name", json_value_text(name));
+    json_object_set_new(series, "points", json_array());
+    json_array_append_new(json_object_get(plot, "series"), series);
+    return series;
 }
 
 json_t *report_number(double value, int digits)
@@ -123,14 +134,14 @@ static void print_lines(const json_t *document, report_part part, FILE *out)
     size_t i;
     if (json_array_size(lines) > 0)
         fputc('\n', out);
-    json_array_foreach(lines, i, line) paragraph_print(out, 0, INDENT, json_string_value(line));
+    json_array_foreach(lines, i, line) paragraph_print(out, 0, INDENT, table_text(line));
 }
 
 void report_print(const json_t *document, FILE *out)
 {
     const json_t *table;
     size_t i;
-    fprintf(out, "%s\n", json_string_value(part_of(document, "title")));
+    fprintf(out, "%s\n", table_text(part_of(document, "title")));
     json_array_foreach(part_of(document, "tables"), i, table) table_print(table, out);
     print_lines(document, REPORT_SUMMARY, out);
     print_lines(document, REPORT_NOTES, out);

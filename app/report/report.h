@@ -1,6 +1,6 @@
 /* What a command leaves behind: one JSON document. Its part "report" is what people read: lines of
- * text, tables (app/report/table.h) and plots (app/report/plot.h). app/report/page.h shows it in a
- * browser, report_print on a terminal. The other parts are the command's own figures.
+ * text, tables (app/report/table.h) and plots. app/report/page.h shows it in a browser,
+ * report_print on a terminal. The other parts are the command's own figures.
  *
  * Nothing here knows what was measured: a benchmark uses it, and a training run can.
  * If jansson runs out of memory, that is noticed when the document is written.
@@ -37,8 +37,12 @@ void report_say(json_t *document, report_part part, const char *fmt, ...)
 /* Adds a table and returns it; it belongs to the document. `columns` ends with NULL. */
 json_t *report_table(json_t *document, const char *title, const char *const *columns);
 
-/* Adds a plot that lies in the document's folder as `name`.svg and `name`.png. */
-void report_plot(json_t *document, const char *name, const char *caption);
+/* Adds a plot and returns it; it belongs to the document, as does what is added to it. Its other
+ * keys, and a series', are those of docs/bench-json.md. */
+json_t *report_plot(json_t *document, const char *name, const char *caption);
+
+/* Adds a curve, or one part of all bars, and returns it. Its "points" are an empty array. */
+json_t *report_series(json_t *plot, const char *name);
 
 /* A real rounded to `digits` significant ones, or null if it is not known (NAN). */
 json_t *report_number(double value, int digits);

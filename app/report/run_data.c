@@ -142,31 +142,20 @@ status run_data_curve(const run_data *run, const char *event, const char *key, i
     for (size_t i = 0; i < n; i++)
         of_event += is_point(json_array_get(run->lines, i), event, key);
     size_t every = of_event / (size_t)max_points + 1, points = of_event / every + 1;
-    double *x = calloc(2 * points, sizeof *x), *y = x + points;
+    double *x = calloc(3 * points, sizeof *x);
     if (x == NULL)
         return FAIL(STATUS_NO_MEMORY, "%zu points of a curve", points);
+    double *time_s = x + points, *y = time_s + points;
     for (size_t i = 0; i < n; i++) {
         const json_t *line = json_array_get(run->lines, i);
         if (!is_point(line, event, key))
             continue;
         size_t at = found / every, nth = found % every + 1; /* of its point */
         x[at] = run_data_number(line, "step");
+        time_s[at] = run_data_number(line, "time_s");
         y[at] += (run_data_number(line, key) - y[at]) / (double)nth;
         found++;
     }
-    *out = (run_curve){x, y, (int)((found + every - 1) / every), (int)every};
+    *out = (run_curve){x, time_s, y, (int)((found + every - 1) / every), (int)every};
     return STATUS_OK;
-}
-
-void run_data_text(const json_t *value, char out[RUN_DATA_TEXT_BYTES])
-{
-    out[0] = '\0';
-    if (json_is_string(value))
-        snprintf(out, RUN_DATA_TEXT_BYTES, "%s", json_string_value(value));
-    else if (json_is_integer(value))
-        snprintf(out, RUN_DATA_TEXT_BYTES, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value))
-        snprintf(out, RUN_DATA_TEXT_BYTES, "%.9g", json_real_value(value));
-    else if (json_is_boolean(value))
-        snprintf(out, RUN_DATA_TEXT_BYTES, json_is_true(value) ? "yes" : "no");
 }

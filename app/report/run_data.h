@@ -22,9 +22,9 @@ typedef struct run_data {
 status run_data_read(const char *folder, run_data *out);
 void run_data_close(run_data *run);
 
-/* The points of a curve: `key` over the step. */
+/* The points of a curve: `key` over the step, and over the seconds since the run's start. */
 typedef struct run_curve {
-    double *x, *y; /* (n), one allocation: free x */
+    double *x, *time_s, *y; /* (n), one allocation: free x */
     int n;
     int every; /* so many of the file's points make one here, their mean */
 } run_curve;
@@ -33,10 +33,6 @@ typedef struct run_curve {
  * `event` NULL, of all lines that have a number there. STATUS_NO_MEMORY. */
 status run_data_curve(const run_data *run, const char *event, const char *key, int max_points,
                       run_curve *out);
-
-/* A setting's value or a fact of the run as text; "" if it is not known. */
-enum { RUN_DATA_TEXT_BYTES = 128 };
-void run_data_text(const json_t *value, char out[RUN_DATA_TEXT_BYTES]);
 
 /* The number under `key`; NAN if there is none. */
 double run_data_number(const json_t *object, const char *key);

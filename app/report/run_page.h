@@ -1,5 +1,5 @@
-/* report.html of one run, or of several overlaid: curves, phases, settings, machine, on
- * one page that needs nothing else. */
+/* report.html of one run, or of several overlaid: curves, phases, what was learned, settings and
+ * machine. */
 #ifndef MNIST_DDP_APP_REPORT_RUN_PAGE_H
 #define MNIST_DDP_APP_REPORT_RUN_PAGE_H
 

@@ -76,10 +76,15 @@ void table_note(json_t *table, const char *note)
     json_object_set_new(last_row(table), "note", json_value_text(note));
 }
 
+const char *table_text(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return text != NULL ? text : "";
+}
+
 static const char *text_at(const json_t *cells, size_t column)
 {
-    const char *text = json_string_value(json_array_get(cells, column));
-    return text != NULL ? text : "";
+    return table_text(json_array_get(cells, column));
 }
 
 /* As a terminal shows it. */
@@ -188,7 +193,7 @@ void table_print(const json_t *table, FILE *out)
     size_t i;
     lay_out(table, &l);
     fputc('\n', out);
-    paragraph_print(out, 0, 0, json_string_value(json_object_get(table, "title")));
+    paragraph_print(out, 0, 0, table_text(json_object_get(table, "title")));
     fputc('\n', out);
     print_heads(&l, out);
     json_array_foreach(json_object_get(table, "rows"), i, row)

@@ -21,6 +21,9 @@ void table_note(json_t *table, const char *note);            /* a sentence below
 enum { TABLE_DIGITS_BYTES = 32 };
 void table_digits(double value, char out[TABLE_DIGITS_BYTES]);
 
+/* "" for what is no text: in a document of another one, anything may stand. */
+const char *table_text(const json_t *value);
+
 /* Prints it with a blank line before it. Heads are broken between words, so that a column is as
  * wide as its cells; numbers stand at its right. Titles and notes fit 80 columns. */
 void table_print(const json_t *table, FILE *out);

@@ -1,31 +1,53 @@
-/* A chart, of data as runs leave it. */
-#include "app/report/chart.h"
+/* A chart in a page, of data as runs and benchmarks leave it. SKIP without Chromium. */
+#include "app/report/page.h"
+#include "app/report/report.h"
 
+#include "base/file.h"
+#include "tests/app/support/browser.h"
+#include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
-static char text[65536];
+#define LINEAR "linear"
+#define LOG "log"
+#define PERCENT "percent"
 
-static void draw_series(chart_axis axis, const chart_series *one)
+static char *text; /* what the page shows */
+
+static void draw_at(const char *axis, const double *x, const double *y, int n)
 {
-    const chart c = {.title = "T", .x_label = "X", .y_axis = axis, .series = one, .n_series = 1};
-    FILE *out = fmemopen(text, sizeof text, "w");
-    ck_assert_ptr_nonnull(out);
-    chart_write(out, &c);
-    ck_assert_int_eq(fclose(out), 0);
-    ASSERT_SILENT(text, "nan");
-    ASSERT_SILENT(text, "inf");
+    static const char *const documents[] = {"chart.json", NULL};
+    json_t *document = report_create(&(report_head){"benchmark", "chart", "Charts", 0, NULL});
+    json_t *plot = report_plot(document, "p", "T"), *data = NULL;
+    json_object_set_new(plot, "y_axis", json_string(axis));
+    json_object_set_new(plot, "x_axis", json_string("linear"));
+    json_object_set_new(plot, "x", json_string("X"));
+    json_t *points = json_object_get(report_series(plot, "s"), "points");
+    for (int i = 0; i < n; i++)
+        json_array_append_new(
+            points, json_pack("[o, o]", report_number(x[i], 17), report_number(y[i], 17)));
+    char path[FILE_PATH_BYTES];
+    test_folder_require(file_join(test_folder, documents[0], path));
+    ck_assert_int_eq(json_dump_file(document, path, JSON_REAL_PRECISION(17)), 0);
+    json_decref(document);
+    test_folder_require(page_write(test_folder, "Charts", documents));
+    free(text);
+    char *page = test_folder_read("report.html");
+    data = browser_data(page);
+    json_decref(data);
+    free(page);
+    text = browser_shows(test_folder_path("report.html"), 1200);
+    ck_assert_ptr_nonnull(text);
+    ASSERT_SILENT(text, "NaN");
+    ASSERT_SILENT(text, "Infinity");
     ck_assert_int_le(facts_count(text, "class=\"grid\""), 24);
 }
 
-static void draw_at(chart_axis axis, const double *x, const double *y, int n)
-{
-    draw_series(axis, &(chart_series){.name = "s", .form = CHART_DOTS, .x = x, .y = y, .n = n});
-}
-
-static void draw(chart_axis axis, const double *y, int n)
+static void draw(const char *axis, const double *y, int n)
 {
     static const double x[] = {1, 2, 3, 4, 5, 6, 7, 8};
     draw_at(axis, x, y, n);
@@ -34,7 +56,7 @@ static void draw(chart_axis axis, const double *y, int n)
 START_TEST(gaps_break_a_line)
 {
     const double y[] = {1, (double)NAN, 3, 4, HUGE_VAL, 6};
-    draw(CHART_LINEAR, y, 6);
+    draw(LINEAR, y, 6);
     ck_assert_int_eq(facts_count(text, "<circle"), 4);
     const char *line = strstr(text, "class=\"line\"");
     ck_assert_ptr_nonnull(line);
@@ -48,7 +70,7 @@ END_TEST
 START_TEST(a_logarithmic_axis_leaves_out_what_is_not_positive)
 {
     const double y[] = {0, -1, 0.01, 100};
-    draw(CHART_LOG, y, 4);
+    draw(LOG, y, 4);
     ck_assert_int_eq(facts_count(text, "<circle"), 2);
     ASSERT_SAYS(text, ">0.01<");
     ASSERT_SAYS(text, ">100<");
@@ -59,8 +81,7 @@ END_TEST
 START_TEST(a_single_point_is_seen)
 {
     const double x = 94, y = 0.9629;
-    draw_series(CHART_PERCENT,
-                &(chart_series){.name = "s", .form = CHART_LINE, .x = &x, .y = &y, .n = 1});
+    draw_at(PERCENT, &x, &y, 1);
     ck_assert_int_eq(facts_count(text, "<circle"), 1);
     ASSERT_SAYS(text, ">100 %<");
     ASSERT_SILENT(text, ">105 %<");
@@ -70,17 +91,17 @@ END_TEST
 START_TEST(odd_data_is_drawn_or_said_to_be_none)
 {
     static const double one[] = {5}, same[] = {0, 0, 0}, far[] = {-1e300, 1e300, 1e-300};
-    draw(CHART_LINEAR, one, 1);
+    draw(LINEAR, one, 1);
     ck_assert_int_eq(facts_count(text, "<circle"), 1);
-    draw(CHART_LOG, one, 1);
+    draw(LOG, one, 1);
     ck_assert_int_eq(facts_count(text, "<circle"), 1);
-    draw(CHART_PERCENT, same, 3);
+    draw(PERCENT, same, 3);
     ck_assert_int_eq(facts_count(text, "<circle"), 3);
-    draw(CHART_LINEAR, far, 3);
+    draw(LINEAR, far, 3);
     ck_assert_int_eq(facts_count(text, "<circle"), 3);
-    draw(CHART_LOG, same, 3);
+    draw(LOG, same, 3);
     ASSERT_SAYS(text, "no data");
-    draw(CHART_LINEAR, one, 0);
+    draw(LINEAR, one, 0);
     ASSERT_SAYS(text, "no data");
 }
 END_TEST
@@ -102,21 +123,26 @@ static const struct {
 
 START_TEST(axes_have_few_ticks)
 {
-    draw_at(CHART_LINEAR, FAR[_i].x, FAR[_i].y, 3);
+    draw_at(LINEAR, FAR[_i].x, FAR[_i].y, 3);
     ck_assert_int_eq(facts_count(text, "<circle"), FAR[_i].drawn[0]);
-    draw_at(CHART_LOG, FAR[_i].x, FAR[_i].y, 3);
+    draw_at(LOG, FAR[_i].x, FAR[_i].y, 3);
     ck_assert_int_eq(facts_count(text, "<circle"), FAR[_i].drawn[1]);
 }
 END_TEST
 
 int main(void)
 {
+    test_folder_open();
+    if (!browser_find()) {
+        printf("SKIP: Chromium is not installed\n");
+        return test_folder_close(TEST_SKIPPED);
+    }
     Suite *suite = suite_create("chart");
-    TCase *charts = suite_case(suite, "charts", 10);
+    TCase *charts = suite_case(suite, "charts", 6 * BROWSER_S);
     tcase_add_test(charts, gaps_break_a_line);
     tcase_add_test(charts, a_logarithmic_axis_leaves_out_what_is_not_positive);
     tcase_add_test(charts, a_single_point_is_seen);
     tcase_add_test(charts, odd_data_is_drawn_or_said_to_be_none);
     tcase_add_loop_test(charts, axes_have_few_ticks, 0, sizeof FAR / sizeof FAR[0]);
-    return suite_run(suite);
+    return test_folder_close(suite_run(suite));
 }

@@ -1,5 +1,6 @@
 /* mnist_ddp demo: what each shows, against numbers that are computed here. */
 #include "app/demo/demo_table.h"
+#include "tests/app/support/browser.h"
 #include "tests/app/support/demo_run.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
@@ -121,10 +122,18 @@ START_TEST(a_page_needs_no_network)
     ASSERT_EXIT(p, 0);
     ASSERT_SAYS(p.out, "page: ring.html");
     char *page = test_folder_read("ring.html");
-    ASSERT_SAYS(page, "<section>");
-    ASSERT_SAYS(page, "data-from=\"1\" data-to=\"0\"");
-    ASSERT_SILENT(page, "src=");
+    json_t *data = browser_data(page);
+    ck_assert_uint_eq(json_array_size(json_object_get(json_object_get(data, "demo"), "frames")), 4);
+    json_decref(data);
     ASSERT_SILENT(page, "@import");
+    free(page);
+    page = browser_shows(test_folder_path("ring.html"), 1200);
+    if (page != NULL) {
+        ASSERT_SAYS(page, "<section>");
+        ASSERT_SAYS(page, "data-from=\"1\" data-to=\"0\"");
+        ASSERT_SAYS(page, "<svg class=\"ranks\"");
+        ck_assert_int_eq(facts_count(page, "class=\"chunk\""), 4); /* two of each rank */
+    }
     free(page);
     program_close(&p);
 }

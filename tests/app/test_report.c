@@ -25,24 +25,65 @@ static void train(int exit_code, const char *folder, const char *more)
     program_close(&p);
 }
 
-/* The page's text, and that it needs nothing else. */
-static char *read_page(const char *path)
+/* What the page shows, in a browser; NULL if there is none. *data: what it is drawn from. */
+static char *read_both(const char *path, json_t **data)
 {
     char *page = NULL;
     size_t size_bytes = 0;
     test_folder_require(file_read(path, PAGE_BYTES, &page, &size_bytes));
-    ASSERT_SILENT(page, "<script");
-    ASSERT_SILENT(page, "http");
-    ck_assert_int_eq(facts_count(page, "src="), facts_count(page, "src=\"data:image/png;base64,"));
     ASSERT_SILENT(page, "nan");
-    return page;
+    ASSERT_SILENT(page, "\x1b");
+    ASSERT_SAYS(page, "<noscript><pre>");
+    *data = browser_data(page);
+    free(page);
+    char *shown = browser_shows(test_folder_path(path), 1400);
+    if (shown != NULL)
+        ASSERT_SILENT(shown, "NaN");
+    return shown;
+}
+
+static char *read_page(const char *path)
+{
+    json_t *data = NULL;
+    char *shown = read_both(path, &data);
+    json_decref(data);
+    return shown;
+}
+
+static const json_t *run_of(const json_t *data, size_t run)
+{
+    return json_array_get(json_object_get(data, "runs"), run);
+}
+
+/* The value of a run's setting. */
+static double setting_of(const json_t *data, size_t run, const char *name)
+{
+    const json_t *settings =
+        json_object_get(json_object_get(run_of(data, run), "config"), "settings");
+    return json_number_value(json_object_get(json_object_get(settings, name), "value"));
+}
+
+static size_t points_of(const json_t *data, const char *curve)
+{
+    const json_t *curves = json_object_get(run_of(data, 0), "curves");
+    return json_array_size(json_object_get(json_object_get(curves, curve), "points"));
 }
 
 START_TEST(a_run_ends_with_its_page)
 {
+    json_t *data = NULL;
     train(0, "one", "--lr=0.25");
-    char *page = read_page("one/report.html");
-    ck_assert_int_eq(facts_count(page, "<svg"), CHARTS);
+    char *page = read_both("one/report.html", &data);
+    ck_assert_double_eq(setting_of(data, 0, "lr"), 0.25);
+    ck_assert_uint_eq(points_of(data, "loss"), 24);
+    ck_assert_uint_eq(points_of(data, "test_loss"), 2);
+    ck_assert_uint_eq(points_of(data, "test_acc"), 2);
+    ck_assert_uint_eq(points_of(data, "epoch_images_per_s"), 2);
+    ck_assert(json_is_true(json_object_get(run_of(data, 0), "log")));
+    json_decref(data);
+    if (page == NULL)
+        return;
+    ck_assert_int_eq(facts_count(page, "<svg class=\"chart\""), CHARTS);
     ASSERT_SILENT(page, "no data");
     ck_assert_int_eq(facts_count(page, "<circle"),
                      3 * 2); /* two epochs: loss, accuracy, images/s */
@@ -83,6 +124,8 @@ START_TEST(a_hostile_folder_is_shown_harmlessly)
     ASSERT_SILENT(p.out, "\x1b");
     program_close(&p);
     char *page = read_page("a\x1b]0;x\a<b/report.html");
+    if (page == NULL)
+        return;
     ASSERT_SILENT(page, "\x1b");
     ASSERT_SAYS(page, "a\uFFFD]0;x\uFFFD&lt;b");
     ASSERT_SILENT(page, "9223372036854775807");
@@ -93,11 +136,15 @@ END_TEST
 /* Its numbers are those of eval.json. */
 START_TEST(the_page_shows_what_was_learned)
 {
-    json_t *document = NULL;
+    json_t *document = NULL, *data = NULL;
     char fact[64];
     train(0, "one", "--lr=0.25");
-    char *page = read_page("one/report.html");
+    char *page = read_both("one/report.html", &data);
     test_folder_require(json_text_read("one/eval.json", 1 << 20, &document));
+    ck_assert(json_equal(json_object_get(run_of(data, 0), "eval"), document));
+    json_decref(data);
+    if (page == NULL)
+        return;
     const json_t *rows = json_object_get(document, "confusion"), *row, *cell;
     size_t a, b;
     int cells = 0;
@@ -116,7 +163,7 @@ START_TEST(the_page_shows_what_was_learned)
     }
     ck_assert_int_eq(facts_count(page, "class=\"hit\"") + facts_count(page, "class=\"miss\""),
                      cells);
-    ck_assert_int_eq(facts_count(page, "<img"), PICTURES);
+    ck_assert_int_eq(facts_count(page, "<canvas"), PICTURES);
     snprintf(fact, sizeof fact, "%lld of 250 test images",
              (long long)json_integer_value(json_object_get(document, "correct")));
     ASSERT_SAYS(page, fact);
@@ -134,9 +181,15 @@ START_TEST(a_run_without_it_says_how_to_get_it)
     p = program_run_with(NULL, WORDS("report", "./one"));
     ASSERT_EXIT(p, 0);
     program_close(&p);
-    char *page = read_page("one/report.html");
-    ASSERT_SAYS(page, "mnist_ddp eval --checkpoint ./one --out ./one");
-    ASSERT_SILENT(page, "Confusion matrix");
+    json_t *data = NULL;
+    char *page = read_both("one/report.html", &data);
+    ck_assert_str_eq(json_string_value(json_object_get(run_of(data, 0), "folder")), "./one");
+    ck_assert(json_is_null(json_object_get(run_of(data, 0), "eval")));
+    json_decref(data);
+    if (page != NULL) {
+        ASSERT_SAYS(page, "mnist_ddp eval --checkpoint ./one --out ./one");
+        ASSERT_SILENT(page, "Confusion matrix");
+    }
     free(page);
     p = program_run_with(NULL, WORDS("eval", "--checkpoint", "one", "--out", "one"));
     ASSERT_EXIT(p, 0);
@@ -144,8 +197,11 @@ START_TEST(a_run_without_it_says_how_to_get_it)
     p = program_run_with(NULL, WORDS("report", "one"));
     ASSERT_EXIT(p, 0);
     program_close(&p);
-    page = read_page("one/report.html");
-    ASSERT_SAYS(page, "Confusion matrix");
+    page = read_both("one/report.html", &data);
+    ck_assert(json_is_object(json_object_get(run_of(data, 0), "eval")));
+    json_decref(data);
+    if (page != NULL)
+        ASSERT_SAYS(page, "Confusion matrix");
     free(page);
 }
 END_TEST
@@ -160,8 +216,10 @@ START_TEST(an_odd_file_is_shown_as_far_as_it_goes)
     program p = program_run_with(NULL, WORDS("report", "one"));
     ASSERT_EXIT(p, 0);
     char *page = read_page("one/report.html");
+    if (page == NULL)
+        return;
     ASSERT_SAYS(page, "Confusion matrix");
-    ck_assert_int_eq(facts_count(page, "<img"), 0);
+    ck_assert_int_eq(facts_count(page, "<canvas"), 0);
     free(page);
     program_close(&p);
 }
@@ -174,9 +232,16 @@ START_TEST(runs_are_laid_over_each_other)
     program p = program_run_with(NULL, WORDS("report", "one", "a<b>&\""));
     ASSERT_EXIT(p, 0);
     ck_assert_str_eq(p.out, "report.html\n");
-    char *page = read_page("report.html");
-    ck_assert_int_eq(facts_count(page, "<svg"), CHARTS);
-    ASSERT_SAYS(page, "a&lt;b&gt;&amp;&quot;");
+    json_t *data = NULL;
+    char *page = read_both("report.html", &data);
+    ck_assert_double_eq(setting_of(data, 0, "lr"), 0.25);
+    ck_assert_double_eq(setting_of(data, 1, "lr"), 0.125);
+    ck_assert_str_eq(json_string_value(json_object_get(run_of(data, 1), "name")), "a<b>&\"");
+    json_decref(data);
+    if (page == NULL)
+        return;
+    ck_assert_int_eq(facts_count(page, "<svg class=\"chart\""), CHARTS);
+    ASSERT_SAYS(page, "a&lt;b&gt;&amp;\"");
     ASSERT_SILENT(page, "a<b>");
     ASSERT_SAYS(page, "<tr class=\"differs\"><td>lr</td><td>0.25</td><td>0.125</td>");
     program_close(&p);
@@ -193,6 +258,8 @@ START_TEST(what_differs_stands_first)
     ASSERT_EXIT(p, 0);
     program_close(&p);
     char *page = read_page("report.html");
+    if (page == NULL)
+        return;
     ASSERT_SAYS(page, "<p>They differ in: <b>lr</b> 0.25 | 0.125</p>");
     const char *folded = strstr(page, "<summary>"), *seed = strstr(page, "<td>seed</td>");
     ck_assert(folded != NULL && folded > strstr(page, "<td>lr</td>") && folded < seed);
@@ -227,6 +294,8 @@ START_TEST(a_resumed_run_says_which_steps_are_timed)
     ASSERT_EXIT(p, 0);
     program_close(&p);
     char *page = read_page("one/report.html");
+    if (page == NULL)
+        return;
     ASSERT_SAYS(page, facts[_i][0]);
     ASSERT_SAYS(page, facts[_i][1]);
     ASSERT_SAYS(page, "<b>800</b>images/s, best epoch");
@@ -248,6 +317,8 @@ START_TEST(an_unfinished_run_has_a_page)
     ASSERT_EXIT(p, 0);
     ck_assert_str_eq(p.out, "one//report.html\n");
     char *page = read_page("one/report.html");
+    if (page == NULL)
+        return;
     ck_assert_int_eq(facts_count(page, "<svg"), 2); /* learning rate and images per second */
     ck_assert_int_eq(facts_count(page, "no data"), 2);
     ASSERT_SAYS(page, "<h1>one</h1>");
@@ -297,35 +368,71 @@ START_TEST(a_closed_folder_is_told_as_such)
 END_TEST
 
 /* What it sees: how many charts are drawn, whether the page is wider than its window, how many
- * pictures are decoded, and whether the confusion matrix is cut off. */
+ * pictures are decoded, whether the confusion matrix is cut off, how many pictures can be saved as
+ * files of their own, what a point says, and whether the page is light. */
 static const char PROBE[] =
-    "<script>document.body.setAttribute('data-seen', 'charts:' + "
+    "<script>"
+    "const saved = Array.from(document.querySelectorAll('figure svg')).map(svgText).filter(text => "
+    "!text.includes('var(') && new DOMParser().parseFromString(text, 'image/svg+xml')"
+    ".documentElement.tagName === 'svg').length;"
+    "const dot = document.querySelector('figure svg circle').getBoundingClientRect();"
+    "document.querySelector('figure svg').dispatchEvent(new PointerEvent('pointermove', "
+    "{clientX: dot.x + 3, clientY: dot.y + 3}));"
+    "const tip = document.querySelector('.tip').textContent;"
+    "document.querySelector('.tip').remove();"
+    "parent.postMessage('charts:' + "
     "Array.from(document.querySelectorAll('figure svg')).filter(s => { "
     "const b = s.getBoundingClientRect(); return b.width > 200 && b.height > 100; }).length + "
     "(document.documentElement.scrollWidth <= document.documentElement.clientWidth ? ' fits' : "
     "' wide') + "
-    "' pictures:' + Array.from(document.images).filter(i => i.naturalWidth == 28).length + "
+    "' pictures:' + Array.from(document.querySelectorAll('canvas')).filter(i => i.width == 28 && "
+    "new Set(i.getContext('2d').getImageData(0, 0, 28, 28).data).size > 4).length + "
     "(document.querySelector('.confusion').scrollWidth <= "
-    "document.querySelector('.confusion').parentNode.clientWidth ? ' whole' : ' cut'));</script>";
+    "document.querySelector('.confusion').parentNode.clientWidth ? ' whole' : ' cut') + "
+    "` saved:${saved} tip:${tip.startsWith('test, step ')} width:${innerWidth} "
+    "${getComputedStyle(document.body).backgroundColor === 'rgb(255, 255, 255)' ? 'light' : "
+    "'dark'}`, '*');</script>";
 
-static const int WIDTHS[] = {500, 1400}; /* headless Chromium has no window under 500 */
+/* A window that is as narrow as a phone's, too: headless Chromium has none under 500 pixels. */
+static const char FRAME[] =
+    "<!DOCTYPE html><meta name=\"color-scheme\" content=\"%s\"><body style=\"margin:0\"><script>"
+    "addEventListener('message', e => document.body.setAttribute('data-seen', e.data));</script>"
+    "<iframe src=\"probed.html\" "
+    "style=\"border:0;width:%dpx;height:3000px;color-scheme:%s\"></iframe>";
+
+static const struct {
+    int width;
+    const char *scheme;
+} WINDOWS[] = {{400, "light"}, {1400, "light"}, {400, "dark"}, {1400, "dark"}};
+
+static void put_file(const char *path, const char *text, const char *more)
+{
+    FILE *file = fopen(test_folder_path(path), "w");
+    ck_assert_ptr_nonnull(file);
+    fprintf(file, "%s%s", text, more);
+    ck_assert_int_eq(fclose(file), 0);
+}
 
 START_TEST(a_browser_draws_it)
 {
+    char *page = NULL, frame[1024], want[160];
+    size_t size_bytes = 0;
+    int width = WINDOWS[_i].width;
     train(0, "one", "--lr=0.25");
-    char *page = read_page("one/report.html");
-    FILE *copy = fopen(test_folder_path("one/probed.html"), "w");
-    ck_assert_ptr_nonnull(copy);
-    fprintf(copy, "%s%s", page, PROBE);
-    ck_assert_int_eq(fclose(copy), 0);
+    test_folder_require(file_read("one/report.html", PAGE_BYTES, &page, &size_bytes));
+    put_file("one/probed.html", page, PROBE);
+    snprintf(frame, sizeof frame, FRAME, WINDOWS[_i].scheme, width, WINDOWS[_i].scheme);
+    put_file("one/frame.html", frame, "");
     free(page);
-    program p = browser_open(test_folder_path("one/probed.html"), WIDTHS[_i]);
+    program p = browser_open(test_folder_path("one/frame.html"), 1400);
     ck_assert_msg(p.exit_code == 0, "%s: exit %d: %.2000s", browser_name(), p.exit_code, p.err);
     ck_assert_msg(strstr(p.err, "CONSOLE") == NULL, "%.3000s", strstr(p.err, "CONSOLE"));
     const char *seen = strstr(p.out, "data-seen=\"");
     ck_assert_msg(seen != NULL, "the probe did not run: %.2000s", p.out);
-    ck_assert_msg(strncmp(seen, "data-seen=\"charts:4 fits", 24) == 0, "%.60s", seen);
-    ck_assert_msg(strncmp(seen + 24, " pictures:56 whole", 18) == 0, "%.60s", seen);
+    snprintf(want, sizeof want,
+             "data-seen=\"charts:4 fits pictures:56 whole saved:5 tip:true width:%d %s\"", width,
+             WINDOWS[_i].scheme);
+    ck_assert_msg(strncmp(seen, want, strlen(want)) == 0, "%.120s", seen);
     program_close(&p);
 }
 END_TEST
@@ -347,6 +454,8 @@ START_TEST(every_runs_facts_have_a_row)
     ASSERT_EXIT(p, 0);
     program_close(&p);
     char *page = read_page("report.html");
+    if (page == NULL)
+        return;
     ASSERT_SAYS(page, "<tr><td>world</td><td>1</td><td>1</td></tr>");
     ASSERT_SAYS(page, "<tr class=\"differs\"><td>old</td><td>5</td><td></td></tr>");
     ASSERT_SAYS(page, "<tr class=\"differs\"><td>gpu</td><td></td><td>H200</td></tr>");
@@ -394,6 +503,6 @@ int main(void)
     tcase_add_test(runs, a_closed_folder_is_told_as_such);
     TCase *browser = suite_case(suite, "browser", 2 * BROWSER_S);
     tcase_add_checked_fixture(browser, test_folder_clean, NULL);
-    suite_add_all(browser, a_browser_draws_it, 2, browser_find() ? NULL : "Chromium is missing");
+    suite_add_all(browser, a_browser_draws_it, 4, browser_find() ? NULL : "Chromium is missing");
     return test_folder_close(suite_run(suite));
 }

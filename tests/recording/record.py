@@ -55,7 +55,6 @@ VOLATILE_VARIABLE = re.compile(
 VOLATILE_PATH = re.compile(r"bench\.out|scaling\.json|dp-vs-ddp\.json")
 # 72: a rank whose peer went away; which of them see that is chance.
 ERR_FACTS = re.compile(r"\brank \d+\b|\bexit code (?!72\b)\d+\b|\bSIG[A-Z0-9]+\b|--[a-z][a-z-]+")
-PLOTS = (".png", ".svg")
 # Of every run folder; tests/app/test_run_config.c, test_metrics.c, test_eval.c, test_run_log.c and
 # test_report.c hold what is in them. So does the page beside a config.json; that of a benchmark is
 # recorded.
@@ -224,7 +223,8 @@ def facts_of_file(path, name, masks):
         return {name: f"sha256 {hashlib.sha256(content).hexdigest()[:32]}"}
     if name.endswith((".code", ".same")):
         return {name: "value " + " ".join(content.decode().split())}
-    if not name.endswith((".out", ".err", ".log", ".json", ".jsonl", ".env", ".txt")):
+    if (not name.endswith((".out", ".err", ".log", ".json", ".jsonl", ".env", ".txt"))
+            or name.endswith("trace_steps.json")):  # t.json has its keys
         return {name: "file"}
     if not content:
         return {name: "empty"}
@@ -330,10 +330,9 @@ def near(fact, got, want):
 
 def differences(expected, facts, exact):
     """One line for each fact that is not as recorded; not `exact`: computed ones by their kind."""
-    plots = shutil.which("gnuplot") is not None
     lines = []
     for fact, want in sorted(expected.items()):
-        if want == "sometimes" or (fact.endswith(PLOTS) and not plots):
+        if want == "sometimes":
             continue
         got = facts.get(fact)
         kind = kind_of(want.removeprefix("any "))

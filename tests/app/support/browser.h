@@ -4,6 +4,7 @@
 
 #include "tests/support/program.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 
 enum { BROWSER_S = 120 }; /* for one page, at most */
@@ -17,5 +18,13 @@ const char *browser_name(void);
 /* Opens the page at `path` in a window of that width. stdout is its DOM, stderr the console's
  * lines, each with CONSOLE in it. */
 program browser_open(const char *path, int width);
+
+/* What the page at `path` shows: its DOM without its scripts, the caller's to free; NULL if there
+ * is no browser. Fails the test if the page's program complains. */
+char *browser_shows(const char *path, int width);
+
+/* The data of the page in `text` (app/report/page.h), the caller's to decref; fails the test if it
+ * is no JSON, if it can end its script, or if the page needs anything else. */
+json_t *browser_data(const char *text);
 
 #endif
