@@ -1,14 +1,17 @@
 #!/bin/sh
 # Every file of ours that a document or a comment names is there; and where a document names a
-# function in it, as `dist/ddp.c: ddp_wait`, that is defined in that file. Run by ctest.
+# function in it, as `dist/ddp.c: ddp_wait`, that is defined in that file. The pages for users stay
+# within their number of words. Run by ctest.
 set -eu
+documents='README.md CONTRIBUTING.md docs/*.md docs/internals/*.md docs/tutorial/*.md'
 rooms='app|base|bench|cmake|configs|data|dist|docs|kernels|model|scripts|tests'
 # Made by a user or by a run; and a text that a test expects.
 made='^(bench/results|data/MNIST/raw|base/test_status\.c)'
 
 # Documents name files and folders in backticks, where * and <name> stand for anything.
 in_documents() {
-    cat README.md CONTRIBUTING.md docs/*.md docs/tutorial/*.md | tr '`' '\n' | grep -xE "($rooms)/[^ ]*"
+    # shellcheck disable=SC2086
+    cat $documents | tr '`' '\n' | grep -xE "($rooms)/[^ ]*"
 }
 in_sources() {
     echo "$rooms" | tr '|' '\n' | xargs -I{} grep -rIohE \
@@ -26,7 +29,8 @@ ls -d $named >/dev/null || {
 
 # A heading that is named beside its document: `docs/design.md` ("One batch").
 # shellcheck disable=SC2016 # backticks of the document
-headings=$(cat README.md CONTRIBUTING.md docs/*.md docs/tutorial/*.md | grep -oE '`[A-Za-z/-]+\.md` \("[^"]+"\)' | sort -u)
+# shellcheck disable=SC2086
+headings=$(cat $documents | grep -oE '`[A-Za-z/-]+\.md` \("[^"]+"\)' | sort -u)
 [ -n "$headings" ] || exit 1
 # shellcheck disable=SC2016
 echo "$headings" | sed -E 's/`([^`]+)` \("([^"]+)"\)/\1 \2/' | while read -r file heading; do
@@ -56,7 +60,15 @@ echo "$functions" | {
     exit $missing
 }
 
-for document in README.md CONTRIBUTING.md docs/*.md docs/tutorial/*.md; do
+# Pages for users are short: all of them, without the tutorial and those for developers (docs/style.md).
+# shellcheck disable=SC2010
+words=$(ls README.md docs/*.md | grep -vE '/(design|style)\.md$' | xargs cat | wc -w)
+[ "$words" -le 15000 ] || {
+    echo "the pages for users have $words words, and 15000 are allowed" >&2
+    exit 1
+}
+
+for document in $documents; do
     for link in $(grep -oE '\]\([^)]+\)' "$document" | tr -d '])(' | sed 's/#.*//'); do
         case $link in
         http*) ;;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md, docs/*.md and docs/tutorial/*.md as they stand there. Run by ctest
-as docs.commands.
+"""Runs the commands of README.md, docs/*.md, docs/internals/*.md and docs/tutorial/*.md as they stand
+there. Run by ctest as docs.commands.
 
 A command is
 - a block that begins with ```sh: bash runs it as one script, which ends at the first failure;
@@ -280,6 +280,7 @@ def run_document(document, commands, work):
 
 def main():
     documents = [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md")),
+                 *sorted((SOURCE / "docs" / "internals").glob("*.md")),
                  *sorted((SOURCE / "docs" / "tutorial").glob("*.md"))]
     wanted = sys.argv[1:]
     plan = []

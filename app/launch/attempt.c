@@ -95,7 +95,7 @@ static void enter_stopping(attempt *self, int signal, int64_t time_ms)
 }
 
 /* Elastic: ranks of ours make no step after the lease's end, as the fence says. Other programs have
- * to end before the service ends the lease, a tenth of it later (docs/elastic.md). */
+ * to end before the service ends the lease, a tenth of it later (docs/internals/elastic.md). */
 static int64_t time_to_stop_ms(const attempt *self)
 {
     const worker_spec *spec = self->spec;

@@ -1,5 +1,5 @@
 /* The launchers that are not ours: by which variables each is known, and which of them say where a
- * process stands among the others. docs/cluster.md shows this table. */
+ * process stands among the others. docs/internals/cluster.md shows this table. */
 #ifndef MNIST_DDP_APP_LAUNCH_LAUNCHER_TABLE_H
 #define MNIST_DDP_APP_LAUNCH_LAUNCHER_TABLE_H
 

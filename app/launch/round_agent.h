@@ -1,6 +1,6 @@
 /* An agent's part in the rounds of an elastic job: it announces itself where the nodes meet, gets
  * its place in each round from there, and keeps the fence of its ranks (app/common/round_fence.h).
- * docs/elastic.md says what a round is. */
+ * docs/internals/elastic.md says what a round is. */
 #ifndef MNIST_DDP_APP_LAUNCH_ROUND_AGENT_H
 #define MNIST_DDP_APP_LAUNCH_ROUND_AGENT_H
 

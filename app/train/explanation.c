@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How a backend sums over ranks; docs/collectives.md has the whole of it. */
+/* How a backend sums over ranks; docs/internals/collectives.md has all of it. */
 static const char *algorithm_of(const char *backend)
 {
     static const struct {

@@ -5,8 +5,8 @@ medians and ratios, as bench/results/cpu-<name>.json and as tables.
     bench.py          measures the rows and keeps them
     bench.py check    measures the rows that have a ratio, keeps nothing, and fails if one has lost
                       more than 10 % of the kept one (make bench-check)
-    bench.py docs     writes the tables of what is kept into README.md and docs/performance.md;
-                      measures nothing
+    bench.py docs     writes the tables of what is kept into README.md, docs/performance.md and
+                      docs/internals/performance.md; measures nothing
 
   ROWS            which: names with * for anything, separated by commas or spaces; default: the
                   usual ones. An unknown name lists all
@@ -77,7 +77,8 @@ def main():
         kept = results.load()
         if kept is None:
             sys.exit(f"bench: no {results.path().relative_to(ROOT)}: make bench makes it")
-        for document in (ROOT / "README.md", ROOT / "docs/performance.md"):
+        for document in (ROOT / "README.md", ROOT / "docs/performance.md",
+                         ROOT / "docs/internals/performance.md"):
             document.write_text(results.fill(document.read_text(), kept))
         return 0
     mnist.shorten(rows.SHORT_MNIST)

@@ -1,5 +1,5 @@
 /* The rounds of an elastic job, as a pure function of (state, event, now): no socket, no clock, no
- * thread. docs/elastic.md draws it.
+ * thread. docs/internals/elastic.md draws it.
  *
  * Nodes that want to train wait at a service (rdzv_ops.h), each under a lease. A round is
  * a list of nodes that train together. One value at the service, the state, says which round is the

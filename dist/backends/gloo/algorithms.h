@@ -1,4 +1,4 @@
-// How ranks do a collective with messages; docs/collectives.md has the pictures.
+// How ranks do a collective with messages; docs/internals/collectives.md has the pictures.
 #ifndef MNIST_DDP_DIST_BACKENDS_GLOO_ALGORITHMS_H
 #define MNIST_DDP_DIST_BACKENDS_GLOO_ALGORITHMS_H
 
