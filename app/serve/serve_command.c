@@ -215,16 +215,33 @@ static const char *after(const char *path, const char *beginning)
     return strncmp(path, beginning, length) == 0 ? path + length : NULL;
 }
 
+/* False if it is none. */
+static bool answer_file(const char *path, http_answer *out)
+{
+    static const char html[] = "text/html; charset=utf-8", css[] = "text/css; charset=utf-8",
+                      js[] = "text/javascript; charset=utf-8";
+    const struct {
+        const char *path, *type, *text;
+        size_t bytes;
+    } files[] = {{"/", html, page_html, page_html_bytes},
+                 {"/report.css", css, report_css, report_css_bytes},
+                 {"/page.css", css, page_css, page_css_bytes},
+                 {"/draw.js", js, draw_js, draw_js_bytes},
+                 {"/page.js", js, page_js, page_js_bytes}};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if (strcmp(path, files[i].path) == 0) {
+            *out = (http_answer){200, files[i].type, files[i].text, files[i].bytes};
+            return true;
+        }
+    return false;
+}
+
 static void answer_get(site *s, const char *path, http_answer *out)
 {
     const char *rest;
-    if (strcmp(path, "/") == 0)
-        *out = (http_answer){200, "text/html; charset=utf-8", page_html, page_html_bytes};
-    else if (strcmp(path, "/page.css") == 0)
-        *out = (http_answer){200, "text/css; charset=utf-8", page_css, page_css_bytes};
-    else if (strcmp(path, "/page.js") == 0)
-        *out = (http_answer){200, "text/javascript; charset=utf-8", page_js, page_js_bytes};
-    else if ((rest = after(path, "/watch/")) != NULL)
+    if (answer_file(path, out))
+        return;
+    if ((rest = after(path, "/watch/")) != NULL)
         answer_watch(s, rest, out);
     else if ((rest = after(path, "/examples/")) != NULL)
         answer_examples(s, rest, out);

@@ -153,10 +153,10 @@ START_TEST(the_page_shows_what_was_learned)
         if (json_integer_value(cell) == 0)
             continue;
         if (a == b)
-            snprintf(fact, sizeof fact, "\"%zu recognised: %lld\">", a,
+            snprintf(fact, sizeof fact, "\"%zu recognised: %lld\"", a,
                      (long long)json_integer_value(cell));
         else
-            snprintf(fact, sizeof fact, "\"%zu taken for %zu: %lld\">", a, b,
+            snprintf(fact, sizeof fact, "\"%zu taken for %zu: %lld\"", a, b,
                      (long long)json_integer_value(cell));
         ASSERT_SAYS(page, fact);
         cells++;

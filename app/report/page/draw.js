@@ -13,7 +13,10 @@ function add(parent, tag, attributes = {}, text) {
     const isDrawn = tag === 'svg' || parent.namespaceURI === SVG;
     const element = isDrawn ? document.createElementNS(SVG, tag) : document.createElement(tag);
     for (const [name, value] of Object.entries(attributes))
-        element.setAttribute(name, clean(value));
+        if (name === 'style')
+            element.style.cssText = value; /* which serve's policy allows, too */
+        else
+            element.setAttribute(name, clean(value));
     if (text !== undefined)
         element.textContent = clean(text);
     parent.append(element);
@@ -179,6 +182,18 @@ function drawChart(figure, c) {
     saveButton(figure, svg, c.name ?? c.title);
 }
 
+/* What is what, below a chart. */
+function drawKey(figure, series) {
+    const key = add(figure, 'p', {class: 'faint'});
+    for (const {name, colour, form, marker} of series) {
+        const entry = add(key, 'span', {class: 'part'});
+        add(entry, 'span', {class: 'key', style: `background:${colour}`});
+        entry.append(clean(`${marker ? `${MARKERS[marker].glyph} ` : ''}${name}` +
+                           (form === 'dashed' ? ' (dashed)' : '')));
+        key.append(' ');
+    }
+}
+
 /* Bars of stacked parts: {title, labels, series: [{name, colour, values}]}. */
 function drawBars(figure, c) {
     add(figure, 'h3', {}, c.title);
@@ -213,6 +228,7 @@ function drawBars(figure, c) {
 /* What is next to the pointer says its value. `places`: [{x, y, text}] in the picture's units. */
 function hover(svg, places) {
     let tip = null;
+    document.querySelector('.tip')?.remove(); /* of a picture that this one replaces */
     svg.addEventListener('pointermove', event => {
         const at = new DOMPoint(event.clientX, event.clientY)
             .matrixTransform(svg.getScreenCTM().inverse());

@@ -36,18 +36,6 @@ function addReportTable(parent, {title, columns, rows}) {
     }
 }
 
-/* The key of a plot: what is what. */
-function addPlotKey(figure, series) {
-    const key = add(figure, 'p', {class: 'faint'});
-    for (const {name, colour, form, marker} of series) {
-        const entry = add(key, 'span', {class: 'part'});
-        add(entry, 'span', {class: 'key', style: `background:${colour}`});
-        entry.append(clean(`${marker ? `${MARKERS[marker].glyph} ` : ''}${name}` +
-                           (form === 'dashed' ? ' (dashed)' : '')));
-        key.append(' ');
-    }
-}
-
 const COUNTED = ['linear', 'percent', 'log', 'log2'];
 
 /* A plot of old, from gnuplot, has no data here. */
@@ -59,7 +47,7 @@ function addPlot(parent, plot) {
         const series = all.filter(({name}) => Object.hasOwn(PHASES, name))
             .map(({name, points}) => ({name, values: list(points), colour: `var(--${name})`}));
         drawBars(figure, {...c, labels: list(plot.labels), series});
-        addPlotKey(figure, series);
+        drawKey(figure, series);
     } else {
         const series = all.map(({name, points, colour, dashed}, i) => {
             const number = Number.isInteger(colour) ? colour : i;
@@ -68,7 +56,7 @@ function addPlot(parent, plot) {
         });
         drawChart(figure, {...c, series, y: {kind: kind(plot.y_axis), zero: plot.y_axis === undefined},
                            x: {kind: kind(plot.x_axis), label: plot.x, one: plot.x ?? ''}});
-        addPlotKey(figure, series);
+        drawKey(figure, series);
     }
     add(figure, 'figcaption', {}, plot.y);
 }

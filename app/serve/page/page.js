@@ -1,5 +1,7 @@
 'use strict';
 
+/* Elements and charts are draw.js's, as in a report. */
+
 const CLASSES = 10, SIDE = 28, PEN = 20, POINTS = 400;
 const get = id => document.getElementById(id);
 const paper = get('paper'), ink = paper.getContext('2d', {willReadFrequently: true});
@@ -97,20 +99,14 @@ async function ask() {
 
 let classes = Array.from({length: CLASSES}, (_, i) => String(i));
 
-function add(parent, tag, className) {
-    const element = parent.appendChild(document.createElement(tag));
-    element.className = className ?? '';
-    return element;
-}
-
 function makeBars() {
     const bars = get('bars');
     bars.replaceChildren();
     bars.className = classes.some(name => name.length > 2) ? 'named' : '';
     for (const name of classes) {
-        const bar = add(bars, 'div', 'bar');
+        const bar = add(bars, 'div', {class: 'bar'});
         add(bar, 'span').textContent = name;
-        add(add(bar, 'div', 'track'), 'div', 'fill');
+        add(add(bar, 'div', {class: 'track'}), 'div', {class: 'fill'});
         add(bar, 'span').textContent = '–';
     }
 }
@@ -199,8 +195,21 @@ function showRun() {
     show('validated', latest('val_acc'), value => `${(100 * value).toFixed(2)} %`);
     for (const element of document.querySelectorAll('.validation'))
         element.hidden = latest('val_acc') === undefined;
-    drawChart(get('loss'), [curve('loss'), curve('test_loss'), curve('val_loss')], LOGARITHMIC);
-    drawChart(get('acc'), [[], curve('test_acc'), curve('val_acc')], PERCENT);
+    showChart('loss', 'Loss', 'log',
+              {training: curve('loss'), test: curve('test_loss'), validation: curve('val_loss')});
+    showChart('acc', 'Accuracy', 'percent',
+              {training: [], test: curve('test_acc'), validation: curve('val_acc')});
+}
+
+/* `curves`: what has no points is not named. */
+function showChart(id, title, kind, curves) {
+    const series = Object.entries(curves).map(([name, points], i) => ({
+        name, points, form: 'line', colour: `var(--c${i})`,
+        marker: [undefined, 'circle', 'triangle'][i],
+    })).filter(({points}) => points.length > 0);
+    get(id).replaceChildren();
+    drawChart(get(id), {title, series, y: {kind}, x: {kind: 'linear', label: 'steps', one: 'step'}});
+    drawKey(get(id), series);
 }
 
 /* [[step, value], ...]; of many points, means of neighbours. */
@@ -213,69 +222,6 @@ function curve(key) {
         points.push([0, 1].map(axis => part.reduce((sum, p) => sum + p[axis], 0) / part.length));
     }
     return points;
-}
-
-/* What an axis does with values: where they lie on it, which are written, and how. */
-const PERCENT = {place: value => value, ticks, write: value => `${+(100 * value).toFixed(2)} %`};
-const LOGARITHMIC = {
-    place: value => Math.log10(Math.max(value, 1e-6)),
-    ticks: (low, high) => {
-        const list = [];
-        for (let power = Math.floor(low); power <= high; power++)
-            list.push(...[1, 2, 5].map(factor => power + Math.log10(factor)));
-        return list.filter(place => place >= low && place <= high);
-    },
-    write: place => String(Number((10 ** place).toPrecision(2))),
-};
-
-/* Round numbers from low to high, some five. */
-function ticks(low, high) {
-    const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
-    const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough);
-    const list = [];
-    const first = Math.ceil(low / step);
-    for (let i = 0; i < 20 && (first + i) * step <= high + step / 1e6; i++)
-        list.push(Number(((first + i) * step).toPrecision(12)));
-    return list;
-}
-
-function svg(parent, tag, attributes, text) {
-    const element = parent.appendChild(document.createElementNS('http://www.w3.org/2000/svg', tag));
-    for (const [name, value] of Object.entries(attributes))
-        element.setAttribute(name, value);
-    element.textContent = text ?? '';
-}
-
-/* A span of some width around values. */
-function span(values) {
-    const low = Math.min(...values), high = Math.max(...values);
-    return low < high ? [low, high] : [low - 0.5, high + 0.5];
-}
-
-function drawChart(chart, series, axis) {
-    const left = 62, right = 590, top = 8, bottom = 232, points = series.flat();
-    chart.replaceChildren();
-    if (points.length === 0) {
-        svg(chart, 'text', {x: 300, y: 130, 'text-anchor': 'middle'}, 'nothing yet');
-        return;
-    }
-    const [x0, x1] = span(points.map(p => p[0]));
-    const [y0, y1] = span(points.map(p => axis.place(p[1])));
-    const atX = x => left + (x - x0) / (x1 - x0) * (right - left);
-    const atY = y => bottom - (y - y0) / (y1 - y0) * (bottom - top);
-    const placed = ([x, y]) => `${atX(x)},${atY(axis.place(y))}`;
-    for (const y of axis.ticks(y0, y1)) {
-        svg(chart, 'line', {class: 'grid', x1: left, x2: right, y1: atY(y), y2: atY(y)});
-        svg(chart, 'text', {x: left - 6, y: atY(y) + 5, 'text-anchor': 'end'}, axis.write(y));
-    }
-    for (const x of ticks(x0, x1))
-        svg(chart, 'text', {x: atX(x), y: bottom + 20, 'text-anchor': 'middle'}, String(x));
-    series.forEach((line, i) => {
-        svg(chart, 'polyline', {class: `s${i}`, points: line.map(placed).join(' ')});
-        if (i > 0)
-            for (const [x, y] of line)
-                svg(chart, 'circle', {class: `s${i}`, cx: atX(x), cy: atY(axis.place(y)), r: 3.5});
-    });
 }
 
 /* The model and the run, once a second */

@@ -84,8 +84,9 @@ def check_pages(server):
     assert headers["X-Content-Type-Options"] == "nosniff" and headers["Cache-Control"] == "no-store"
     assert not [name for name in headers if name.lower().startswith("access-control")]
     needed = re.findall(rb'(?:src|href)="([^"]+)"', text)
-    assert sorted(needed) == [b"/page.css", b"/page.js", b"data:,"], needed
-    for path in ("/page.css", "/page.js"):
+    assert sorted(needed) == [b"/draw.js", b"/page.css", b"/page.js", b"/report.css",
+                              b"data:,"], needed
+    for path in ("/page.css", "/page.js", "/report.css", "/draw.js"):
         code, headers, text = server.ask("GET", path)
         assert code == 200 and b"http://" not in text.replace(b"http://www.w3.org/2000/svg", b"")
     for path in ("/none", "/runs/a/config.json", "/../../../../etc/passwd", "//etc/passwd",
@@ -342,8 +343,8 @@ def check_examples(browser):
 
 def check_layout(browser):
     page = "document.documentElement"
-    assert browser.value("ticks(0, 10).join()") == "0,2,4,6,8,10"
-    assert browser.value("ticks(2 ** 60, 2 ** 60 + 256).length <= 20")  # steps below an ulp end, too
+    assert browser.value("roundTicks(0, 10, 5).join()") == "0,2,4,6,8,10"
+    assert browser.value("roundTicks(2 ** 60, 2 ** 60 + 256, 5).length <= 20")  # steps below an ulp end, too
     assert browser.value(f"{page}.scrollWidth <= {page}.clientWidth")
     assert browser.value("[...document.querySelectorAll('section:not([hidden])')].every(s => "
                          "s.getBoundingClientRect().width >= 150)")
@@ -361,14 +362,14 @@ def check_run(browser):
         browser.await_value(TEXT % "model", lambda text: "mlp" in text)
         browser.await_value(TEXT % "step", lambda text: text == "24")
         browser.await_value(TEXT % "epoch", lambda text: text == "2")
-        points = browser.value("document.querySelector('#loss polyline').getAttribute('points')")
-        assert len(points.split()) == 24, points
+        line = browser.value("document.querySelector('#loss .line').getAttribute('d')")
+        assert len(re.findall("[ML]", line)) == 24, line
         assert browser.value("document.querySelectorAll('#acc circle').length") == 2
         assert not browser.value(TEXT % "validated").endswith("%")
         with open("runs/b/metrics.jsonl", "a", encoding="utf-8") as file:  # as with --val-split
             file.write('{"event":"epoch","epoch":3,"step":36,"val_loss":0.5,"val_acc":0.9}\n')
         browser.await_value(TEXT % "validated", lambda text: text == "90.00 %")
-        assert browser.value("document.querySelectorAll('#loss .s2, #acc .s2').length") == 4
+        assert browser.value("document.querySelectorAll('#run svg [style*=\"--c2\"]').length") == 4
         check_layout(browser)
     subprocess.run(["rm", "-rf", "runs/b"], check=True)
 
