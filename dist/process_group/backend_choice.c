@@ -38,18 +38,50 @@ typedef struct member {
 
 static const char NO_GPU[] = "-";
 
-#define BACKEND_NAMES "auto, shm, gloo, nccl, mpi, hierarchical, and local for --mode=dp"
+/* A backend is a row here. */
+typedef struct backend_row {
+    const char *name;
+    const process_group_ops *ops; /* of one that is linked in */
+    const char *module;           /* which holds it else; NULL: nobody opens it by its name */
+    const char *note;             /* after the name, in the list of all */
+} backend_row;
+
+static const backend_row BACKENDS[] = {
+    {"auto", NULL, NULL, ""},
+    {"shm", &shm_ops, NULL, ""},
+    {"gloo", NULL, "gloo", ""},
+    {"nccl", NULL, "cuda", ""},
+    {"mpi", NULL, "mpi", ""},
+    {"hierarchical", &hierarchical_ops, NULL, ""},
+    {"local", NULL, NULL, " for --mode=dp"},
+};
+
+enum { N_BACKENDS = sizeof BACKENDS / sizeof BACKENDS[0] };
+
+/* NULL: there is none of that name. */
+static const backend_row *find_backend(const char *name)
+{
+    for (int i = 0; i < N_BACKENDS; i++)
+        if (strcmp(name, BACKENDS[i].name) == 0)
+            return &BACKENDS[i];
+    return NULL;
+}
 
 status backend_choice_check(const char *name)
 {
-    static const char *const names[] = {"auto", "shm", "gloo", "hierarchical",
-                                        "nccl", "mpi", "local"};
+    char all[256] = "";
+    size_t length = 0;
+    if (name != NULL && find_backend(name) != NULL)
+        return STATUS_OK;
+    for (int i = 0; i < N_BACKENDS; i++)
+        length += (size_t)snprintf(all + length, sizeof all - length, "%s%s%s",
+                                   i == 0               ? ""
+                                   : i < N_BACKENDS - 1 ? ", "
+                                                        : ", and ",
+                                   BACKENDS[i].name, BACKENDS[i].note);
     if (name == NULL)
-        return FAIL(STATUS_INVALID, "no backend is named; there are: " BACKEND_NAMES);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0)
-            return STATUS_OK;
-    return FAIL(STATUS_INVALID, "there is no backend '%.64s'; there are: " BACKEND_NAMES, name);
+        return FAIL(STATUS_INVALID, "no backend is named; there are: %s", all);
+    return FAIL(STATUS_INVALID, "there is no backend '%.64s'; there are: %s", name, all);
 }
 
 status backend_choice_check_cpu(const char *name)
@@ -225,17 +257,17 @@ static void describe_gpu(const device *dev, char *gpu)
 static status open_backend(const char *name, const process_group_ops **out)
 {
     const module *found = NULL;
-    if (strcmp(name, "shm") == 0 || strcmp(name, "hierarchical") == 0) {
-        *out = strcmp(name, "shm") == 0 ? &shm_ops : &hierarchical_ops;
-        return STATUS_OK;
-    }
-    const char *file = strcmp(name, "nccl") == 0 ? "cuda" : name;
-    status st = module_open(file, &found);
-    if (st == STATUS_OK && found->process_group == NULL)
-        st = FAIL(STATUS_NO_MODULE, "module %s holds no backend", file);
+    const backend_row *row = find_backend(name);
+    status st = STATUS_OK;
+    if (row == NULL || (row->ops == NULL && row->module == NULL))
+        return FAIL(STATUS_PEER, "the ranks' choice of a backend is '%.32s'", name);
+    if (row->ops == NULL)
+        st = module_open(row->module, &found);
+    if (found != NULL && found->process_group == NULL)
+        st = FAIL(STATUS_NO_MODULE, "module %s holds no backend", row->module);
     if (st != STATUS_OK)
         return status_context(st, "backend %s", name);
-    *out = found->process_group;
+    *out = row->ops != NULL ? row->ops : found->process_group;
     return STATUS_OK;
 }
 
@@ -256,7 +288,6 @@ static status read_outcome(const char *text, int n, backend_choice *out)
     backend_choice choice = *out;
     if (sscanf(text, "%31s %31s%n", name, between, &length) != 2)
         return FAIL(STATUS_PEER, "the ranks' choice of a backend makes no sense");
-    TRY(backend_choice_check(name));
     TRY(open_backend(name, &choice.ops));
     if (choice.ops == &hierarchical_ops)
         TRY(open_backend(between, &choice.between));
