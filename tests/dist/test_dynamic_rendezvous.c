@@ -478,6 +478,23 @@ START_TEST(news_for_which_memory_is_short_end_the_job)
 }
 END_TEST
 
+/* The thread may have looked before it knows that its owner has left. */
+START_TEST(news_of_a_round_that_was_left_are_dropped)
+{
+    rdzv_handle *rdzv = NULL;
+    const round_state round = {.round = 1};
+    const rdzv_news runs = {.phase = RDZV_RUNS, .reason = "", .now = &round};
+    ck_assert_int_eq(rdzv_open(&(rdzv_options){.backend = NULL}, &rdzv), STATUS_OK);
+    ck_assert_int_eq(rdzv_report(rdzv, &runs), STATUS_OK);
+    ck_assert_int_eq(rdzv_watch(rdzv).phase, RDZV_RUNS);
+    rdzv_leave(rdzv, &(rdzv_departure){0});
+    ck_assert_int_eq(rdzv_watch(rdzv).phase, RDZV_WAITS);
+    ck_assert_int_eq(rdzv_report(rdzv, &runs), STATUS_OK);
+    ck_assert_int_eq(rdzv_watch(rdzv).phase, RDZV_WAITS);
+    rdzv_close(rdzv);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("dynamic_rendezvous");
@@ -495,5 +512,6 @@ int main(void)
     tcase_add_test(core, a_round_goes_on_beside_nonsense);
     tcase_add_test(core, a_job_ends_with_its_state);
     tcase_add_test(core, news_for_which_memory_is_short_end_the_job);
+    tcase_add_test(core, news_of_a_round_that_was_left_are_dropped);
     return suite_run(suite);
 }
