@@ -529,19 +529,17 @@ static status fail(rdzv_handle *rdzv, const char *reason)
     return report_phase(rdzv, RDZV_FAILED, ROUND_BADLY, reason);
 }
 
+static status drive(rdzv_handle *rdzv, const round_event *event);
+
 static status expire(rdzv_handle *rdzv, const char *why)
 {
     char reason[1300];
-    round_action action;
     round_event event = {.kind = ROUND_EXPIRED, .reason = reason};
     if (rdzv->client.silent_ns != 0)
         snprintf(reason, sizeof reason, "%s: %s", why, rdzv->client.why);
     else
         snprintf(reason, sizeof reason, "%s%s", why, slowness_of(&rdzv->client).text);
-    TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
-    return action.kind == ROUND_LEAVE
-               ? report_phase(rdzv, RDZV_LEAVES, action.ending, action.reason)
-               : STATUS_OK;
+    return drive(rdzv, &event);
 }
 
 static status begin(rdzv_handle *rdzv)
@@ -553,13 +551,13 @@ static status begin(rdzv_handle *rdzv)
     return report_phase(rdzv, RDZV_RUNS, ROUND_WELL, "");
 }
 
-/* One step of the machine, and what it asks for. */
-static status act(rdzv_handle *rdzv)
+/* One step of the machine, and what it asks for. It looks anew after all but a wait for a view. */
+static status drive(rdzv_handle *rdzv, const round_event *event)
 {
     round_action action;
-    round_event event = {.kind = ROUND_VIEW, .view = &rdzv->view};
-    TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
-    rdzv->until_ms = action.kind == ROUND_WAIT ? action.until_ms : 0;
+    TRY(round_step(&rdzv->machine, event, now_ms(), &action));
+    bool waits = event->kind == ROUND_VIEW && action.kind == ROUND_WAIT;
+    rdzv->until_ms = waits ? action.until_ms : 0;
     status st = STATUS_OK;
     switch (action.kind) {
     case ROUND_WAIT:
@@ -600,7 +598,7 @@ static status turn(rdzv_handle *rdzv)
 {
     TRY(renew(rdzv));
     TRY(client_look(&rdzv->client, &rdzv->machine.self, rdzv->until_ms, &rdzv->view));
-    return act(rdzv);
+    return drive(rdzv, &(round_event){.kind = ROUND_VIEW, .view = &rdzv->view});
 }
 
 static void pause_for(const rdzv_handle *rdzv, int64_t ms)
@@ -673,35 +671,7 @@ static status check_times(rdzv_handle *rdzv)
     return fail(rdzv, reason);
 }
 
-/* The machine gets to know that no rank of this node is in the round any more. */
-static status note_left(rdzv_handle *rdzv)
-{
-    rdzv_departure *how = &rdzv->queue.how;
-    round_action action;
-    round_event event = {.kind = ROUND_LEFT,
-                         .restarts = how->restarts,
-                         .lost = how->lost,
-                         .n_lost = how->n_lost,
-                         .unmet = how->unmet};
-    TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
-    rdzv->until_ms = 0;
-    rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
-    rdzv->queue.left = false;
-    departure_free(how);
-    return STATUS_OK;
-}
-
-static status note_close(rdzv_handle *rdzv)
-{
-    round_action action;
-    round_event event = {
-        .kind = ROUND_CLOSE, .ending = rdzv->queue.ending, .reason = rdzv->queue.reason};
-    TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
-    rdzv->until_ms = 0;
-    return STATUS_OK;
-}
-
-/* The owner's wishes. They stay until the machine has taken them. */
+/* The owner's wishes. They stay until the machine has taken them; it asks for nothing then. */
 static status take_wishes(rdzv_handle *rdzv, bool *quit)
 {
     queue *q = &rdzv->queue;
@@ -709,11 +679,22 @@ static status take_wishes(rdzv_handle *rdzv, bool *quit)
     eventfd_t count;
     eventfd_read(q->wake_fd, &count);
     pthread_mutex_lock(&q->lock);
+    const round_event ended = {.kind = ROUND_CLOSE, .ending = q->ending, .reason = q->reason};
+    const round_event left = {.kind = ROUND_LEFT,
+                              .restarts = q->how.restarts,
+                              .lost = q->how.lost,
+                              .n_lost = q->how.n_lost,
+                              .unmet = q->how.unmet};
     *quit = q->quit;
     if (q->close)
-        st = note_close(rdzv);
+        st = drive(rdzv, &ended);
     if (st == STATUS_OK && q->left)
-        st = note_left(rdzv);
+        st = drive(rdzv, &left);
+    if (st == STATUS_OK && q->left) {
+        rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
+        q->left = false;
+        departure_free(&q->how);
+    }
     pthread_mutex_unlock(&q->lock);
     return st;
 }
