@@ -1,5 +1,6 @@
 #include "app/bench/commands.h"
 
+#include "app/common/run_config.h"
 #include "data/dataset.h"
 #include "model/optimizer.h"
 
@@ -128,32 +129,31 @@ static void add_mode(const bench_commands *commands, const bench_case *c, bench_
         bench_words_add(out, "--replicas=%d", c->world);
 }
 
+/* Each setting that a benchmark hands to its runs; which backend, add_mode says. */
+static void add_settings(const bench_commands *commands, bench_words *out)
+{
+    for (size_t i = 0; i < options_table_count; i++) {
+        const option_row *row = &options_table[i];
+        char *text = NULL;
+        if ((row->commands & FOR_TRAIN) == 0 || (row->commands & FOR_DP_VS_DDP) == 0 ||
+            row->class == PRIVATE || row->offset == offsetof(options, backend))
+            continue;
+        if (run_config_text(row, commands->opts, &text) == STATUS_OK && text != NULL)
+            bench_words_add(out, "--%s=%s", row->name, text);
+        free(text);
+    }
+}
+
 static void make_ours(const bench_commands *commands, const bench_case *c, bench_words *out)
 {
-    const options *o = commands->opts;
     bench_words_add(out, "%s", commands->program);
     bench_words_add(out, "train");
+    add_settings(commands, out);
     add_mode(commands, c, out);
     add_work(commands, c, out);
-    bench_words_add(out, "--device=%s", o->device);
-    bench_words_add(out, "--bind-to=%s", o->bind_to);
-    bench_words_add(out, "--amp=%s", o->amp);
-    bench_words_add(out, "--isa=%s", o->isa);
-    if (o->tf32)
-        bench_words_add(out, "--tf32");
-    if (o->dense)
-        bench_words_add(out, "--dense");
-    if (o->bucket_cap_mb > 0)
-        bench_words_add(out, "--bucket-cap-mb=%g", o->bucket_cap_mb);
-    if (!o->overlap)
-        bench_words_add(out, "--no-overlap");
-    if (o->nccl_nvls)
-        bench_words_add(out, "--nccl-nvls");
-    bench_words_add(out, "--timeout=%lld", (long long)o->timeout);
-    if (o->data_dir != NULL)
-        bench_words_add(out, "--data-dir=%s", o->data_dir);
     bench_words_add(out, "--run-dir=%s/run", commands->folder);
-    bench_words_add(out, "--eval-every=%lld", commands->evaluates ? (long long)o->warmup + 1 : 0);
+    bench_words_add(out, "--eval-every=%lld",
+                    commands->evaluates ? (long long)commands->opts->warmup + 1 : 0);
     bench_words_add(out, "--no-save-model");
     bench_words_add(out, "--json");
     bench_words_add(out, "--quiet");

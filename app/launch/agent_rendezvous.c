@@ -213,23 +213,17 @@ static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
 static status compare_settings(const worker_spec *spec, const char *theirs)
 {
     char settings[SETTINGS_BYTES], who[LEASE_WHO_BYTES];
-    const char *ours = settings, *its = strchr(theirs, '\n');
-    describe_settings(spec, settings);
-    agent_rendezvous_who(spec, who);
+    agreement_difference found;
+    const char *its = strchr(theirs, '\n');
     if (its == NULL)
         return FAIL(STATUS_PEER, "node 0's settings are nonsense: '%.100s'", theirs);
-    int node_0_bytes = (int)(its - theirs);
-    for (size_t length; *ours != '\0'; ours += length, its += strcspn(its, "\n")) {
-        its += *its == '\n';
-        length = strcspn(ours, "\n") + 1;
-        if (!agreement_is_alike(ours, its))
-            return FAIL(STATUS_INVALID,
-                        "the nodes disagree: %.*s on one (%s), %.*s on node 0 (%.*s); give all "
-                        "nodes the same",
-                        (int)length - 1, ours, who, (int)strcspn(its, "\n"), its, node_0_bytes,
-                        theirs);
-    }
-    return STATUS_OK;
+    describe_settings(spec, settings);
+    agent_rendezvous_who(spec, who);
+    if (!agreement_differ(settings, its + 1, &found))
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+                "the nodes disagree: %s on one (%s), %s on node 0 (%.*s); give all nodes the same",
+                found.of_a, who, found.of_b, (int)(its - theirs), theirs);
 }
 
 /* What is wrong with one node is wrong for all that still wait: they are told. A newcomer to an

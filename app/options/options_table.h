@@ -65,12 +65,36 @@ enum {
               FOR_DOCTOR | FOR_ENV,
 };
 
+/* Whose a setting of train is. */
+typedef enum setting_class {
+    PRIVATE,    /* nobody's: each process has its own */
+    KEPT,       /* nobody's, but a resume goes on with the run's if it is not given */
+    JOB,        /* the job's: all ranks and agents have it alike */
+    JOB_KEPT,   /* and a resume goes on with the run's */
+    JOB_SPREAD, /* and must have it, if more than one device computes */
+    JOB_LENGTH, /* and must have it, if the schedule has an end */
+    RUN_STATE,  /* the run's: from the first step to the last, over every resume */
+    RUN_ORDER,
+    RUN_RATE,
+    RUN_SPLIT,
+    RUN_SUMS,
+} setting_class;
+
+static inline bool setting_is_kept(setting_class class)
+{
+    return class == KEPT || class >= JOB_KEPT;
+}
+
+/* Why a run's value must stay; NULL: it need not. */
+const char *setting_why(setting_class class);
+
 typedef struct option_row {
     const char *name;    /* "batch-size" */
     const char *aliases; /* further names, separated by blanks; "-r": a letter; NULL */
     option_kind kind;
     option_group group;
     unsigned commands;
+    setting_class class;
     size_t offset;       /* in options */
     double low, high;    /* of numbers: both allowed */
     const char *initial; /* the default as one would type it; NULL: NULL, -1 or false */

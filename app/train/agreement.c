@@ -15,19 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIFFERENCES_BYTES = 768, CORES_BYTES = 17 /* 16 digits and the line's end */ };
+enum { DIGEST_DIGITS = 16, CORES_BYTES = 17 /* 16 digits and the line's end */ };
 
 #define UNKNOWN "0000000000000000\n"
 
 static const char DATA[] = "data "; /* and a digest */
-
-bool agreement_is_alike(const char *line, const char *other)
-{
-    size_t length = strcspn(line, "\n"), digest = strlen(DATA) + AGREEMENT_DIGITS;
-    if (strncmp(line, DATA, strlen(DATA)) == 0)
-        return strncmp(line, other, digest) == 0;
-    return length == strcspn(other, "\n") && strncmp(line, other, length) == 0;
-}
 
 void agreement_name_data(const rank_context *rank, char out[AGREEMENT_DATA_BYTES])
 {
@@ -39,28 +31,13 @@ void agreement_name_data(const rank_context *rank, char out[AGREEMENT_DATA_BYTES
              from->embedded ? "" : " from ", from->embedded ? "" : folder);
 }
 
-/* No result depends on --test-batch-size. */
-static bool is_compared(const option_row *row)
-{
-    static const char *const others[] = {
-        "amp",       "tf32",       "dataset",       "save-every", "resume",
-        "mode",      "backend",    "bucket-cap-mb", "comm-hook",  "powersgd-start-iter",
-        "nccl-nvls", "cuda-graph", "powersgd-rank", "overlap",    "dense",
-    };
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (strcmp(row->name, others[i]) == 0)
-            return true;
-    return row->group == GROUP_TRAINING && (row->commands & FOR_TRAIN) != 0 &&
-           row->kind < OPTION_REFUSED && strcmp(row->name, "test-batch-size") != 0;
-}
-
 /* As one would type it. */
 static status describe_options(const options *opts, char *out, size_t size_bytes)
 {
     for (size_t i = 0, used = 0; i < options_table_count; i++, used += strlen(out + used)) {
         const option_row *row = &options_table[i];
         char *text = NULL;
-        if (!is_compared(row))
+        if (row->class < JOB)
             continue;
         TRY(run_config_text(row, opts, &text));
         if (text == NULL)
@@ -100,34 +77,51 @@ status agreement_of_node(const options *opts, bool is_elastic, char out[AGREEMEN
     return st;
 }
 
-/* Adds "lr 0.1" to "model cnn, ..."; what has no room is left out. */
-static void add(char list[DIFFERENCES_BYTES], const char *setting)
+/* Of the data only the digest counts. */
+static bool is_alike(const char *a, const char *b)
 {
-    size_t used = strlen(list);
-    snprintf(list + used, DIFFERENCES_BYTES - used, "%s%s", used > 0 ? ", " : "", setting);
+    size_t length = strcspn(a, "\n"), digest = strlen(DATA) + DIGEST_DIGITS;
+    if (strncmp(a, DATA, strlen(DATA)) == 0)
+        return strncmp(a, b, digest) == 0;
+    return length == strcspn(b, "\n") && strncmp(a, b, length) == 0;
 }
 
-/* All lines in which rank 0's settings and those of `rank` differ. Cuts both texts up. */
-static status compare(int rank, char *first, char *other)
+/* Adds the line "lr 0.1" to "model cnn, ..."; what has no room is left out. */
+static void add(char list[AGREEMENT_LIST_BYTES], const char *line)
 {
-    char *next_first = NULL, *next_other = NULL;
-    char *a = strtok_r(first, "\n", &next_first), *b = strtok_r(other, "\n", &next_other);
-    char of_first[DIFFERENCES_BYTES] = "", of_other[DIFFERENCES_BYTES] = "";
-    while (a != NULL && b != NULL) {
-        if (!agreement_is_alike(a, b)) {
-            add(of_first, a);
-            add(of_other, b);
+    size_t used = strlen(list);
+    snprintf(list + used, AGREEMENT_LIST_BYTES - used, "%s%.*s", used > 0 ? ", " : "",
+             (int)strcspn(line, "\n"), line);
+}
+
+static const char *next_line(const char *text)
+{
+    text += strcspn(text, "\n");
+    return text + (*text == '\n');
+}
+
+bool agreement_differ(const char *a, const char *b, agreement_difference *out)
+{
+    *out = (agreement_difference){.of_a = "", .of_b = ""};
+    for (; *a != '\0' && *b != '\0'; a = next_line(a), b = next_line(b))
+        if (!is_alike(a, b)) {
+            add(out->of_a, a);
+            add(out->of_b, b);
         }
-        a = strtok_r(NULL, "\n", &next_first);
-        b = strtok_r(NULL, "\n", &next_other);
-    }
-    if (a != NULL || b != NULL)
-        return FAIL(STATUS_INVALID, "ranks 0 and %d run different versions of mnist_ddp", rank);
-    if (of_first[0] == '\0')
+    out->other_version = *a != *b;
+    return out->other_version || out->of_a[0] != '\0';
+}
+
+static status compare(int rank, const char *first, const char *other)
+{
+    agreement_difference found;
+    if (!agreement_differ(first, other, &found))
         return STATUS_OK;
+    if (found.other_version)
+        return FAIL(STATUS_INVALID, "ranks 0 and %d run different versions of mnist_ddp", rank);
     return FAIL(STATUS_INVALID,
-                "rank 0 was started with %s, rank %d with %s: give all ranks the same", of_first,
-                rank, of_other);
+                "rank 0 was started with %s, rank %d with %s: give all ranks the same", found.of_a,
+                rank, found.of_b);
 }
 
 /* A meeting's compare(). The outcome is the numbers of all ranks' cores, which stand before their
@@ -135,7 +129,6 @@ static status compare(int rank, char *first, char *other)
 static status compare_all(void *ctx, char *const records[], char **outcome)
 {
     int world_size = *(const int *)ctx;
-    char first[AGREEMENT_BYTES];
     for (int rank = 0; rank < world_size; rank++)
         if (strlen(records[rank]) < CORES_BYTES)
             return FAIL(STATUS_PEER,
@@ -143,8 +136,7 @@ static status compare_all(void *ctx, char *const records[], char **outcome)
                         "store, or another version of mnist_ddp?",
                         rank);
     for (int rank = 1; rank < world_size; rank++) {
-        snprintf(first, sizeof first, "%s", records[0] + CORES_BYTES);
-        TRY(compare(rank, first, records[rank] + CORES_BYTES));
+        TRY(compare(rank, records[0] + CORES_BYTES, records[rank] + CORES_BYTES));
     }
     char *all = malloc((size_t)world_size * CORES_BYTES + 1);
     if (all == NULL)

@@ -10,7 +10,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { AGREEMENT_BYTES = 3072, AGREEMENT_DATA_BYTES = 320, AGREEMENT_DIGITS = 16 };
+enum {
+    AGREEMENT_BYTES = 3072,
+    AGREEMENT_LIST_BYTES = 768,
+    AGREEMENT_DATA_BYTES = 320,
+};
 
 struct rank_context;
 
@@ -23,8 +27,14 @@ status agreement_of_rank(const struct rank_context *rank, char out[AGREEMENT_BYT
 /* What nodes compare before they start ranks: the same if elastic, else the data. */
 status agreement_of_node(const options *opts, bool is_elastic, char out[AGREEMENT_BYTES]);
 
-/* Whether two such lines agree; each may end with the text. Of the data only the digest counts. */
-bool agreement_is_alike(const char *line, const char *other);
+/* The settings in which two such texts differ, "--lr=0.1, --seed=2", as each has them. */
+typedef struct agreement_difference {
+    char of_a[AGREEMENT_LIST_BYTES], of_b[AGREEMENT_LIST_BYTES];
+    bool other_version; /* one has lines that the other does not know */
+} agreement_difference;
+
+/* Whether they differ; of the data only the digest counts. */
+bool agreement_differ(const char *a, const char *b, agreement_difference *out);
 
 /* `settings`: a line "name value" for each, in a fixed order; at most AGREEMENT_BYTES with the 0.
  * All ranks' are compared with rank 0's. *peers: the ranks that may use this rank's cores, however

@@ -1,6 +1,7 @@
 #include "app/train/run_identity.h"
 
 #include "app/common/run_files.h"
+#include "app/options/options_table.h"
 #include "app/train/agreement.h"
 #include "base/digest.h"
 #include "base/file.h"
@@ -10,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { KEPT_BYTES = 640 };
 
 /* The launch that this worker belongs to, the same however often it starts its workers again; ""
  * if another launcher did it. */
@@ -179,6 +182,16 @@ static status check_data(const rank_context *rank, const char *path, const char 
     return STATUS_OK;
 }
 
+/* "--model, --lr, ...": what a run has from its first step to its last. */
+static void list_kept(char out[KEPT_BYTES])
+{
+    size_t used = 0;
+    for (size_t i = 0; i < options_table_count && used < KEPT_BYTES; i++)
+        if (setting_why(options_table[i].class) != NULL && options_table[i].class != JOB_LENGTH)
+            used += (size_t)snprintf(out + used, KEPT_BYTES - used, "%s--%s", used > 0 ? ", " : "",
+                                     options_table[i].name);
+}
+
 static status check_same(const char *path, const checkpoint_state *was, const checkpoint_state *is)
 {
     if (was->model != is->model || was->optimizer != is->optimizer)
@@ -213,15 +226,11 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         if (pairs[i].was < pairs[i].is || pairs[i].was > pairs[i].is)
             return differs(path, pairs[i].what, pairs[i].was, pairs[i].is);
+    char kept[KEPT_BYTES];
+    list_kept(kept);
     if (strcmp(was->config_hash, is->config_hash) != 0)
-        return FAIL(
-            STATUS_INVALID,
-            "cannot resume %s: %s--mode, --replicas, --nesterov, --adam-betas, --clip-grad-norm, "
-            "--label-smoothing, --augment, --scale-lr, --pct-start, --warmup-steps, "
-            "--warmup-factor, --shuffle, --drop-last, --dataset, --amp, --tf32, --dense or the "
-            "number of "
-            "training images (--limit, --val-split) was another",
-            path, has_config(path) ? "" : "it has no config.json, so which is not known: ");
+        return FAIL(STATUS_INVALID, "cannot resume %s: %sone of %s was another", path,
+                    has_config(path) ? "" : "it has no config.json, so which is not known: ", kept);
     return STATUS_OK;
 }
 

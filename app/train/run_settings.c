@@ -16,75 +16,6 @@
 
 enum { NUMBER_BYTES = 32, RANKS_MOST = 65536, TOLD_BYTES = 128 };
 
-/* Why a run's value must stay. */
-#define STATE "the checkpoint's weights and state are of the former"
-#define ORDER "the order and the batches of the epoch are those of the former"
-#define RATE "a run follows one schedule"
-#define SPLIT "what was trained on would be validated on, or the other way round"
-#define SUMS "the steps before were computed with the former"
-
-/* clang-format off */
-/* What is taken from the run, and why it must not differ; NULL: it may, but see reason(). */
-static const struct run_setting {
-    const char *name, *why;
-} SETTINGS[] = {
-    {"model", STATE},
-    {"optimizer", STATE},
-    {"momentum", STATE},
-    {"adam-betas", STATE},
-    {"nesterov", STATE},
-    {"weight-decay", STATE},
-    {"clip-grad-norm", SUMS},
-    {"label-smoothing", SUMS},
-    {"augment", SUMS},
-    {"lr", RATE},
-    {"scale-lr", RATE},
-    {"gamma", RATE},
-    {"schedule", RATE},
-    {"pct-start", RATE},
-    {"warmup-steps", RATE},
-    {"warmup-factor", RATE},
-    {"seed", ORDER},
-    {"batch-size", ORDER},
-    {"accum", ORDER},
-    {"global-batch-size", ORDER},
-    {"dataset", ORDER},
-    {"limit", ORDER},
-    {"val-split", SPLIT},
-    {"drop-last", ORDER},
-    {"shuffle", ORDER},
-    {"amp", SUMS},
-    {"tf32", SUMS},
-    {"dense", SUMS},
-    {"mode", NULL},
-    {"replicas", NULL},
-    {"epochs", NULL},
-    {"eval-every", NULL},
-    {"test-batch-size", NULL},
-    {"device", NULL},
-    {"devices", NULL},
-    {"no-accel", NULL},
-    {"cuda-graph", NULL},
-    {"isa", NULL},
-    {"threads", NULL},
-    {"bind-to", NULL},
-    {"data-dir", NULL},
-    {"save-every", NULL},
-    {"keep", NULL},
-    {"save-model", NULL},
-    {"backend", NULL},
-    {"bucket-cap-mb", NULL},
-    {"comm-hook", NULL},
-    {"powersgd-rank", NULL},
-    {"powersgd-start-iter", NULL},
-    {"overlap", NULL},
-    {"timeout", NULL},
-    {"join-timeout", NULL},
-    {"nccl-nvls", NULL},
-};
-/* clang-format on */
-enum { N_SETTINGS = sizeof SETTINGS / sizeof SETTINGS[0] };
-
 /* Settings that stand for each other: if one is given, none is taken. */
 static const char *const EITHER[][3] = {{"batch-size", "global-batch-size", NULL},
                                         {"device", "devices", "no-accel"}};
@@ -173,15 +104,13 @@ static bool schedule_has_end(const continuation *c)
 }
 
 /* One device computes the same in every mode. */
-static const char *reason(const continuation *c, const struct run_setting *setting)
+static const char *reason(const continuation *c, setting_class class)
 {
-    if (strcmp(setting->name, "epochs") == 0)
-        return schedule_has_end(c) ? "its schedule ends with the last of them" : NULL;
     bool spread =
         json_integer_value(fact(c, "world")) > 1 || json_integer_value(fact(c, "replicas")) > 1;
-    if (strcmp(setting->name, "mode") == 0 || strcmp(setting->name, "replicas") == 0)
-        return spread ? SUMS : NULL;
-    return setting->why;
+    if ((class == JOB_LENGTH && !schedule_has_end(c)) || (class == JOB_SPREAD && !spread))
+        return NULL;
+    return setting_why(class);
 }
 
 static void tell(continuation *c, const char *name, const char *was, const char *is,
@@ -198,35 +127,31 @@ static void tell(continuation *c, const char *name, const char *was, const char 
     c->refused = c->refused || why != NULL;
 }
 
-static status compare(continuation *c, const struct run_setting *setting, const option_row *row,
-                      const char *text)
+static status compare(continuation *c, const option_row *row, const char *text)
 {
     char number[NUMBER_BYTES], *given = NULL;
-    const char *was = former(c, setting->name, text, number);
+    const char *was = former(c, row->name, text, number);
     TRY(run_config_text(row, c->opts, &given));
     const char *is = given != NULL ? given : "default";
-    if (strcmp(was, is) != 0 && !means_all(c, setting->name, was))
-        tell(c, setting->name, was, is, reason(c, setting));
+    if (strcmp(was, is) != 0 && !means_all(c, row->name, was))
+        tell(c, row->name, was, is, reason(c, row->class));
     free(given);
     return STATUS_OK;
 }
 
-static status complete_one(continuation *c, const struct run_setting *setting)
+static status complete_one(continuation *c, const option_row *row)
 {
     options *opts = c->opts;
-    option_match match;
     bool found = false;
     char where[OPTION_NAME_BYTES + 32], *was = NULL;
     option_source origin = SOURCE_DEFAULT;
-    bool known = options_table_find(setting->name, FOR_TRAIN, &match);
-    ASSERT(known);
-    TRY(run_config_setting(&c->config, setting->name, &found, &was, &origin));
+    TRY(run_config_setting(&c->config, row->name, &found, &was, &origin));
     status st = STATUS_OK;
-    snprintf(where, sizeof where, RUN_FILE_CONFIG ": %s", setting->name);
-    if (found && options_given(opts, setting->name))
-        st = compare(c, setting, match.row, was);
-    else if (was != NULL && !other_is_given(opts, setting->name))
-        st = options_value_set(opts, match, was, origin, where);
+    snprintf(where, sizeof where, RUN_FILE_CONFIG ": %s", row->name);
+    if (found && options_given(opts, row->name))
+        st = compare(c, row, was);
+    else if (was != NULL && !other_is_given(opts, row->name))
+        st = options_value_set(opts, (option_match){row, false}, was, origin, where);
     free(was);
     return st;
 }
@@ -257,8 +182,9 @@ static status complete_ranks(continuation *c)
 
 static status complete(continuation *c)
 {
-    for (int i = 0; i < N_SETTINGS; i++)
-        TRY(complete_one(c, &SETTINGS[i]));
+    for (size_t i = 0; i < options_table_count; i++)
+        if (setting_is_kept(options_table[i].class))
+            TRY(complete_one(c, &options_table[i]));
     TRY(complete_ranks(c));
     const char *run = c->opts->run_dir;
     const json_t *change;
