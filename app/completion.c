@@ -73,35 +73,72 @@ static void print_quoted(const char *text, const char *special, const char *quot
     }
 }
 
-/* Calls print(flags, row, spelling) for each spelling with two dashes of each row that has a bit of
- * `flags`. */
-static void for_each_flag(unsigned flags, void (*print)(unsigned, const option_row *, const char *))
-{
+/* One spelling of a flag. */
+typedef struct flag {
+    const option_row *row;
     char spelling[OPTION_NAME_BYTES];
-    bool negated;
-    for (size_t r = 0; r < options_table_count; r++)
-        for (int i = 0; (options_table[r].commands & flags) != 0 &&
-                        options_table_spelling(&options_table[r], i, spelling, &negated);
-             i++)
-            print(flags, &options_table[r], spelling);
-}
+    const char *dashes; /* before the spelling; "" if it is a letter with its own */
+    value_kind kind;
+    char help[OPTION_TEXT_BYTES]; /* in the words of the commands that are asked for */
+} flag;
 
-static void print_bash_flag(unsigned flags, const option_row *row, const char *spelling)
+/* Calls `print` for each spelling of each row that has a bit of `flags`. */
+static void for_each_flag(unsigned flags, void (*print)(const flag *))
 {
-    (void)flags;
-    (void)row;
-    printf(" %s%s", spelling[0] == '-' ? "" : "--", spelling);
+    flag f;
+    bool negated;
+    for (size_t r = 0; r < options_table_count; r++) {
+        f.row = &options_table[r];
+        if ((f.row->commands & flags) == 0)
+            continue;
+        option_text_help(flags, f.row, f.help);
+        for (int i = 0; options_table_spelling(f.row, i, f.spelling, &negated); i++) {
+            f.dashes = f.spelling[0] == '-' ? "" : "--";
+            f.kind = negated ? VALUE_NONE : kind_of(f.row);
+            print(&f);
+        }
+    }
 }
 
-static void print_bash_flags(const command_row *rows, int n)
+static void print_flags(const command_row *rows, int n, void (*print)(const flag *))
 {
     for (int i = 0; i < n; i++) {
         if (rows[i].flags == 0)
             continue;
-        printf("    %s) flags='", rows[i].name);
-        for_each_flag(rows[i].flags, print_bash_flag);
-        puts("' ;;");
+        printf("    (%s) flags=(", rows[i].name);
+        for_each_flag(rows[i].flags, print);
+        puts(") ;;");
     }
+}
+
+/* What bash and zsh read alike: the rest of a loop over the words before the cursor, $word, which
+ * finds the command; then its flags and the words that may follow it. */
+static void print_cases(void (*print)(const flag *))
+{
+    printf("        case $command:$word in\n        (:");
+    print_names(command_table, command_table_count, "|:");
+    printf(") command=$word ;;\n        (bench:");
+    print_names(benchmark_table, benchmark_table_count, "|bench:");
+    puts(") command=$word ;;\n        (doctor:run) command=run ;;\n        esac\n"
+         "    done\n"
+         "    case ${command:-train} in");
+    print_flags(command_table, command_table_count, print);
+    print_flags(benchmark_table, benchmark_table_count, print);
+    printf("    esac\n    case $command in\n    ('') names='");
+    print_names(command_table, command_table_count, " ");
+    printf("' ;;\n    (help) names='all ");
+    print_names(command_table, command_table_count, " ");
+    printf("' ;;\n    (bench) names='");
+    print_names(benchmark_table, benchmark_table_count, " ");
+    puts("' ;;");
+    for (int i = 0; i < N_WORDS; i++)
+        printf("    (%s) names='%s' ;;\n", WORDS[i].command, words_after(i));
+    puts("    esac");
+}
+
+static void print_bash_flag(const flag *f)
+{
+    printf(" %s%s", f->dashes, f->spelling);
 }
 
 /* The case of a value, after "--flag" or "--flag=". Of a mode it follows "=" alone. */
@@ -139,72 +176,40 @@ static void print_bash(void)
     puts("# bash: source <(mnist_ddp completion bash)\n"
          "_mnist_ddp() {\n"
          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}\n"
-         "    local command='' words='' flags='' i\n"
+         "    local command='' names='' word\n"
+         "    local -a flags=()\n"
          "    if [ \"$cur\" = = ]; then cur='' prev=$prev=; fi\n"
          "    if [ \"$prev\" = = ]; then prev=${COMP_WORDS[COMP_CWORD - 2]}=; fi\n"
-         "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-         "        case $command:${COMP_WORDS[i]} in");
-    printf("        :");
-    print_names(command_table, command_table_count, "|:");
-    printf(") command=${COMP_WORDS[i]} ;;\n        bench:");
-    print_names(benchmark_table, benchmark_table_count, "|bench:");
-    puts(") command=${COMP_WORDS[i]} ;;\n        doctor:run) command=run ;;\n        esac\n"
-         "    done\n"
          "    case $prev in");
     for (size_t r = 0; r < options_table_count; r++)
         print_bash_value(&options_table[r]);
-    puts("    esac\n    case ${command:-train} in");
-    print_bash_flags(command_table, command_table_count);
-    print_bash_flags(benchmark_table, benchmark_table_count);
-    printf("    esac\n    case $command in\n    '') words='");
-    print_names(command_table, command_table_count, " ");
-    printf("' ;;\n    help) words='all ");
-    print_names(command_table, command_table_count, " ");
-    printf("' ;;\n    bench) words='");
-    print_names(benchmark_table, benchmark_table_count, " ");
-    puts("' ;;");
-    for (int i = 0; i < N_WORDS; i++)
-        printf("    %s) words='%s' ;;\n", WORDS[i].command, words_after(i));
     puts("    esac\n"
-         "    [[ $cur == -* ]] && words=$flags\n"
-         "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+         "    for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do");
+    print_cases(print_bash_flag);
+    puts("    [[ $cur == -* ]] && names=\"${flags[*]}\"\n"
+         "    COMPREPLY=($(compgen -W \"$names\" -- \"$cur\"))\n"
          "}\n"
          "complete -o default -F _mnist_ddp mnist_ddp");
 }
 
 /* '--model=[the network]:value:(mlp cnn)' */
-static void print_zsh_flag(unsigned flags, const option_row *row, const char *spelling)
+static void print_zsh_flag(const flag *f)
 {
-    char help[OPTION_TEXT_BYTES];
-    value_kind kind = strncmp(spelling, "no-", 3) == 0 ? VALUE_NONE : kind_of(row);
-    bool letter = spelling[0] == '-';
-    printf(" \\\n        '%s%s%s[", letter ? "" : "--", spelling,
-           kind == VALUE_NONE || letter ? ""
-           : row->kind == OPTION_MODE   ? "=-"
-                                        : "=");
-    print_quoted(option_text_help(flags, row, help), "[]:\\", "'\\''");
+    bool is_mode = f->row->kind == OPTION_MODE, is_letter = f->dashes[0] == '\0';
+    const char *separator = f->kind == VALUE_NONE || is_letter ? "" : is_mode ? "=-" : "=";
+    printf(" \\\n        '%s%s%s[", f->dashes, f->spelling, separator);
+    print_quoted(f->help, "[]:\\", "'\\''");
     putchar(']');
-    if (kind == VALUE_WORDS) {
-        printf("%s:value:(", row->kind == OPTION_MODE ? ":" : "");
-        print_words(row->value);
+    if (f->kind == VALUE_WORDS) {
+        printf("%s:value:(", is_mode ? ":" : "");
+        print_words(f->row->value);
         putchar(')');
-    } else if (kind != VALUE_NONE) {
-        printf(":value:%s", kind == VALUE_FOLDER ? "_files -/"
-                            : kind == VALUE_FILE ? "_files"
-                                                 : " ");
+    } else if (f->kind != VALUE_NONE) {
+        printf(":value:%s", f->kind == VALUE_FOLDER ? "_files -/"
+                            : f->kind == VALUE_FILE ? "_files"
+                                                    : " ");
     }
     putchar('\'');
-}
-
-static void print_zsh_flags(const command_row *rows, int n)
-{
-    for (int i = 0; i < n; i++) {
-        if (rows[i].flags == 0)
-            continue;
-        printf("    (%s) flags=(", rows[i].name);
-        for_each_flag(rows[i].flags, print_zsh_flag);
-        puts(") ;;");
-    }
 }
 
 static void print_zsh(void)
@@ -212,31 +217,11 @@ static void print_zsh(void)
     puts("#compdef mnist_ddp\n"
          "# zsh: mnist_ddp completion zsh >\"${fpath[1]}/_mnist_ddp\"\n"
          "_mnist_ddp() {\n"
-         "    local -a flags names\n"
-         "    local command='' word\n"
-         "    for word in ${words[2,CURRENT-1]}; do\n"
-         "        case $command:$word in");
-    printf("        (:");
-    print_names(command_table, command_table_count, "|:");
-    printf(") command=$word ;;\n        (bench:");
-    print_names(benchmark_table, benchmark_table_count, "|bench:");
-    puts(") command=$word ;;\n        (doctor:run) command=run ;;\n        esac\n"
-         "    done\n"
-         "    case ${command:-train} in");
-    print_zsh_flags(command_table, command_table_count);
-    print_zsh_flags(benchmark_table, benchmark_table_count);
-    printf("    esac\n    case $command in\n    ('') names=(");
-    print_names(command_table, command_table_count, " ");
-    printf(") ;;\n    (help) names=(all ");
-    print_names(command_table, command_table_count, " ");
-    printf(") ;;\n    (bench) names=(");
-    print_names(benchmark_table, benchmark_table_count, " ");
-    puts(") ;;");
-    for (int i = 0; i < N_WORDS; i++)
-        printf("    (%s) names=(%s) ;;\n", WORDS[i].command, words_after(i));
-    puts("    (run) names=(_files) ;;\n"
-         "    esac\n"
-         "    if [ \"$names\" = _files ]; then names='*:file:_files'; "
+         "    local -a flags\n"
+         "    local command='' names='' word\n"
+         "    for word in ${words[2,CURRENT-1]}; do");
+    print_cases(print_zsh_flag);
+    puts("    if [ \"$command\" = run ]; then names='*:file:_files'; "
          "else names=\"*:word:($names)\"; fi\n"
          "    _arguments -S \"$flags[@]\" \"$names\"\n"
          "}\n"
@@ -246,22 +231,21 @@ static void print_zsh(void)
 }
 
 /* complete -c mnist_ddp -n '__mnist_ddp_is train eval' -l model -x -a 'mlp cnn' -d '...' */
-static void print_fish_flag(unsigned flags, const option_row *row, const char *spelling)
+static void print_fish_flag(const flag *f)
 {
-    char help[OPTION_TEXT_BYTES];
-    bool negated = strncmp(spelling, "no-", 3) == 0 && strncmp(row->name, "no-", 3) != 0;
-    value_kind kind = negated || row->kind == OPTION_MODE ? VALUE_NONE : kind_of(row);
+    value_kind kind = f->row->kind == OPTION_MODE ? VALUE_NONE : f->kind;
+    bool is_letter = f->dashes[0] == '\0';
     printf("complete -c mnist_ddp -n '__mnist_ddp_is");
     for (int i = 0; i < command_table_count; i++)
-        if (i != COMMAND_BENCH && (row->commands & command_table[i].flags) != 0)
+        if (i != COMMAND_BENCH && (f->row->commands & command_table[i].flags) != 0)
             printf(" %s", command_table[i].name);
     for (int i = 0; i < benchmark_table_count; i++)
-        if ((row->commands & benchmark_table[i].flags) != 0)
+        if ((f->row->commands & benchmark_table[i].flags) != 0)
             printf(" %s", benchmark_table[i].name);
-    printf("' -%s %s", spelling[0] == '-' ? "s" : "l", spelling + (spelling[0] == '-'));
+    printf("' -%s %s", is_letter ? "s" : "l", f->spelling + is_letter);
     if (kind == VALUE_WORDS) {
         printf(" -x -a '");
-        print_words(row->value);
+        print_words(f->row->value);
         putchar('\'');
     } else if (kind != VALUE_NONE) {
         printf(kind == VALUE_FOLDER ? " -x -a '(__fish_complete_directories)'"
@@ -269,7 +253,7 @@ static void print_fish_flag(unsigned flags, const option_row *row, const char *s
                                     : " -x");
     }
     printf(" -d '");
-    print_quoted(option_text_help(flags, row, help), "\\", "\\'");
+    print_quoted(f->help, "\\", "\\'");
     puts("'");
 }
 
