@@ -17,7 +17,6 @@
 #include "app/launch/rdzv_config.h"
 #include "app/launch/worker.h"
 #include "app/options/options.h"
-#include "app/train/eval_settings.h"
 #include "app/train/failure.h"
 #include "app/train/rank_context.h"
 #include "app/train/rank_settings.h"
@@ -269,7 +268,7 @@ static status read_options(int argc, char **argv, options *out, int *code)
         st = run_settings_complete(&opts);
     if (st == STATUS_OK) {
         *code = EXIT_CODE_CHECKPOINT;
-        st = eval_settings_complete(&opts);
+        st = run_settings_complete_eval(&opts);
     }
     if (st == STATUS_OK) {
         *code = EXIT_CODE_USAGE;

@@ -6,7 +6,6 @@
 #include "app/common/runs_folder.h"
 #include "app/options/command_table.h"
 #include "app/options/options_table.h"
-#include "app/options/options_value.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
 #include "base/log.h"

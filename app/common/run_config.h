@@ -21,7 +21,7 @@
 #ifndef MNIST_DDP_APP_COMMON_RUN_CONFIG_H
 #define MNIST_DDP_APP_COMMON_RUN_CONFIG_H
 
-#include "app/options/options_value.h"
+#include "app/options/options_table.h"
 #include "base/file.h"
 
 #include <jansson.h>

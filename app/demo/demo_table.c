@@ -1,6 +1,6 @@
 #include "app/demo/demo_table.h"
 
-#include "app/options/command_words.h"
+#include "app/options/command_table.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "app/launch/join_command.h"
 
 #include "app/common/local_network.h"
-#include "app/options/options_value.h"
+#include "app/options/options_table.h"
 #include "base/text.h"
 #include "dist/net/socket_address.h"
 

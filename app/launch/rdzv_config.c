@@ -1,6 +1,6 @@
 #include "app/launch/rdzv_config.h"
 
-#include "app/options/command_words.h"
+#include "app/options/command_table.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "dist/net/socket_address.h"

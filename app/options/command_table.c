@@ -1,8 +1,5 @@
 #include "app/options/command_table.h"
 
-#include "app/options/command_words.h"
-#include "app/options/options_table.h"
-
 #include <stdio.h>
 #include <string.h>
 

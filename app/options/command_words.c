@@ -1,7 +1,4 @@
-#include "app/options/command_words.h"
-
 #include "app/options/command_table.h"
-#include "app/options/options_table.h"
 
 #include <limits.h>
 #include <stdio.h>

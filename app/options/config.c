@@ -1,7 +1,5 @@
-#include "app/options/config.h"
-
 #include "app/options/options_table.h"
-#include "app/options/options_value.h"
+
 #include "base/file.h"
 #include "base/host.h"
 

@@ -1,6 +1,6 @@
 #include "app/options/inject.h"
 
-#include "app/options/command_words.h"
+#include "app/options/command_table.h"
 
 #include <stddef.h>
 #include <stdio.h>

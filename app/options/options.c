@@ -1,10 +1,6 @@
 #include "app/options/options.h"
 
 #include "app/options/command_table.h"
-#include "app/options/command_words.h"
-#include "app/options/config.h"
-#include "app/options/options_table.h"
-#include "app/options/options_value.h"
 #include "base/log.h"
 
 #include <ctype.h>
@@ -251,14 +247,6 @@ static status take_flag(options *opts, int argc, char **argv, int *at)
     return options_value_set(opts, match, value, SOURCE_COMMAND_LINE, where);
 }
 
-static status set(options *opts, const char *setting, const char *value, option_source source)
-{
-    option_match match;
-    bool found = options_table_find(setting, FOR_ALL, &match);
-    ASSERT(found);
-    return options_value_set(opts, match, value, source, setting);
-}
-
 /* "resume RUN" is "train --run-dir=RUN --resume". */
 static status take_resume(options *opts)
 {
@@ -266,8 +254,11 @@ static status take_resume(options *opts)
         return FAIL(STATUS_INVALID, "resume: %.*s and --run-dir=%.*s: name one run", SHOWN_BYTES,
                     opts->runs[0], SHOWN_BYTES, opts->run_dir);
     if (opts->n_runs > 0)
-        TRY(set(opts, "run-dir", opts->runs[0], SOURCE_COMMAND_LINE));
-    return opts->resume == NULL ? set(opts, "resume", "must", SOURCE_COMMAND_LINE) : STATUS_OK;
+        TRY(options_value_set_named(opts, "run-dir", opts->runs[0], SOURCE_COMMAND_LINE,
+                                    "run-dir"));
+    return opts->resume != NULL
+               ? STATUS_OK
+               : options_value_set_named(opts, "resume", "must", SOURCE_COMMAND_LINE, "resume");
 }
 
 static status read_command_line(int argc, char **argv, options *opts)
@@ -406,7 +397,7 @@ static status set_own_defaults(options *opts)
 {
     const command_row *row = command_table_row(opts->command, opts->benchmark);
     for (const command_default *own = row->defaults; own->setting != NULL; own++)
-        TRY(set(opts, own->setting, own->value, SOURCE_DEFAULT));
+        TRY(options_value_set_named(opts, own->setting, own->value, SOURCE_DEFAULT, own->setting));
     return STATUS_OK;
 }
 

@@ -1,6 +1,6 @@
 /* What no single setting can tell: settings that do not go together. */
 #include "app/options/inject.h"
-#include "app/options/options_value.h"
+#include "app/options/options_table.h"
 #include "app/options/training_values.h"
 #include "base/log.h"
 

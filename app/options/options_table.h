@@ -131,4 +131,48 @@ int options_table_find_prefix(const char *name, unsigned commands, option_match 
 /* Writes the nearest spelling to a name that is none, or "". */
 void options_table_nearest(const char *name, unsigned commands, char out[OPTION_NAME_BYTES]);
 
+/* Text to setting: one row's value, checked. */
+
+/* Where a setting came from; a higher one wins. As in options.given. */
+typedef enum option_source {
+    SOURCE_DEFAULT,
+    SOURCE_FILE,
+    SOURCE_ENVIRONMENT,
+    SOURCE_COMMAND_LINE,
+} option_source;
+
+/* "default", "file", "environment", "flag": as config.json spells it. */
+const char *options_value_source_name(option_source source);
+
+/* Checks `text` as a value of the row and stores it unless a higher source has set it already.
+ * `where` ("--epochs", "MNIST_DDP_EPOCHS", "run.yaml:3: epochs") begins the message of
+ * STATUS_INVALID. */
+status options_value_set(options *opts, option_match match, const char *text, option_source source,
+                         const char *where);
+
+/* The same of the row with this name. */
+status options_value_set_named(options *opts, const char *name, const char *text,
+                               option_source source, const char *where);
+
+/* Where the setting of this name ("batch_size") came from. */
+option_source options_value_source(const options *opts, const char *name);
+
+/* "1 to 1000", "one of mlp, cnn", "true or false": what the row allows. */
+void options_value_allowed(const option_row *row, char *out, size_t size_bytes);
+
+bool options_value_wanted(const option_row *row); /* --name VALUE, not a switch */
+
+/* A configuration file: flat YAML, "key: value" with scalars only; and torchrun's variables. */
+
+/* Takes PET_NNODES, PET_MASTER_ADDR and so on; an empty one is not set. MNIST_DDP_<NAME>, read
+ * afterwards, wins over them. */
+status options_torchrun_read(options *opts);
+
+/* Takes one setting. `where` is "file:line". */
+typedef status (*config_fn)(void *ctx, const char *key, const char *value, const char *where);
+
+/* Calls `take` for every setting, top to bottom, and passes its first failure on.
+ * STATUS_INVALID, "file:line: ..." for what is not YAML, not a map, nested, or empty. */
+status config_read(const char *path, config_fn take, void *ctx);
+
 #endif

@@ -1,6 +1,4 @@
-#include "app/options/options_value.h"
-
-#include "app/options/command_words.h"
+#include "app/options/command_table.h"
 
 #include <errno.h>
 #include <math.h>
@@ -210,12 +208,24 @@ status options_value_set(options *opts, option_match match, const char *text, op
     return STATUS_OK;
 }
 
-option_source options_value_source(const options *opts, const char *name)
+/* The row with this name, which is there. */
+static option_match find(const char *name)
 {
     char spelling[OPTION_NAME_BYTES];
     option_match match;
     options_table_normalize(name, spelling);
     bool found = options_table_find(spelling, FOR_ALL, &match);
     ASSERT(found);
-    return (option_source)opts->given[match.row - options_table];
+    return match;
+}
+
+status options_value_set_named(options *opts, const char *name, const char *text,
+                               option_source source, const char *where)
+{
+    return options_value_set(opts, find(name), text, source, where);
+}
+
+option_source options_value_source(const options *opts, const char *name)
+{
+    return (option_source)opts->given[find(name).row - options_table];
 }

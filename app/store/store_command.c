@@ -3,7 +3,7 @@
 #include "app/common/json_value.h"
 #include "app/common/local_network.h"
 #include "app/common/stop_signals.h"
-#include "app/options/command_words.h"
+#include "app/options/command_table.h"
 #include "app/options/options.h"
 #include "base/clock.h"
 #include "base/host.h"

@@ -163,7 +163,6 @@ static status complete_ranks(continuation *c)
     int64_t world = json_integer_value(fact(c, "world"));
     int given = 0;
     char text[NUMBER_BYTES];
-    option_match match;
     if (getenv("RANK") != NULL || json_array_size(fact(c, "hosts")) != 1 || world < 1 ||
         world > RANKS_MOST || options_given(opts, "nnodes") || options_given(opts, "world-size"))
         return STATUS_OK;
@@ -174,9 +173,8 @@ static status complete_ranks(continuation *c)
                  schedule_has_end(c) ? "its schedule counts the steps of the former" : NULL);
         return STATUS_OK;
     }
-    bool known = options_table_find("nproc-per-node", FOR_TRAIN, &match);
-    ASSERT(known);
-    return world > 1 ? options_value_set(opts, match, text, SOURCE_COMMAND_LINE, RUN_FILE_CONFIG)
+    return world > 1 ? options_value_set_named(opts, "nproc-per-node", text, SOURCE_COMMAND_LINE,
+                                               RUN_FILE_CONFIG)
                      : STATUS_OK;
 }
 
@@ -205,13 +203,11 @@ static status choose_run(options *opts)
 {
     char run[FILE_PATH_BYTES];
     bool found = false;
-    option_match match;
     if (opts->resume == NULL || strcmp(opts->resume, "must") != 0 || opts->run_dir != NULL)
         return STATUS_OK;
     TRY(runs_folder_newest(CHECKPOINT_MODEL, run, &found));
-    bool known = options_table_find("run-dir", FOR_TRAIN, &match);
-    ASSERT(known);
-    return found ? options_value_set(opts, match, run, SOURCE_DEFAULT, "--run-dir") : STATUS_OK;
+    return found ? options_value_set_named(opts, "run-dir", run, SOURCE_DEFAULT, "--run-dir")
+                 : STATUS_OK;
 }
 
 status run_settings_complete(options *opts)
@@ -236,4 +232,78 @@ status run_settings_complete(options *opts)
     json_decref(c.changed);
     run_config_close(&c.config);
     return st;
+}
+
+/* The run that a checkpoint is of, and the command that evaluates it. */
+typedef struct source {
+    options *opts;
+    char run[FILE_PATH_BYTES];
+    run_config config;
+} source;
+
+static status take(source *s, const char *name, const char *text)
+{
+    return options_value_set_named(s->opts, name, text, SOURCE_COMMAND_LINE, RUN_FILE_CONFIG);
+}
+
+/* Sets *same to whether the command then reads the run's data set. */
+static status take_dataset(source *s, bool *same)
+{
+    char *was = NULL;
+    bool found = false;
+    option_source origin;
+    status st = STATUS_OK;
+    TRY(run_config_setting(&s->config, "dataset", &found, &was, &origin));
+    if (was != NULL && !options_given(s->opts, "dataset"))
+        st = take(s, "dataset", was);
+    *same = was == NULL || strcmp(was, s->opts->dataset) == 0;
+    if (st == STATUS_OK && !*same)
+        LOG_W("%s was trained with --dataset %s, and is evaluated with --dataset %s", s->run, was,
+              s->opts->dataset);
+    free(was);
+    return st;
+}
+
+static status take_data_folder(source *s)
+{
+    char *folder = NULL;
+    bool given = false;
+    status st = STATUS_OK;
+    TRY(run_config_data_folder(&s->config, &folder, &given));
+    if (folder != NULL && file_exists(folder))
+        st = take(s, "data-dir", folder);
+    else if (given)
+        LOG_W("%s was trained with --data-dir %s, which is not there", s->run, folder);
+    free(folder);
+    return st;
+}
+
+/* RUN, --checkpoint or the newest in runs/. */
+static status choose_checkpoint(source *s)
+{
+    char path[FILE_PATH_BYTES];
+    const options *opts = s->opts;
+    const char *run = opts->n_runs > 0 ? opts->runs[0] : NULL;
+    TRY(runs_folder_model(run != NULL ? run : opts->checkpoint, path));
+    return take(s, "checkpoint", path);
+}
+
+status run_settings_complete_eval(options *opts)
+{
+    source s = {.opts = opts};
+    bool same = false;
+    if (opts->command != COMMAND_EVAL)
+        return STATUS_OK;
+    TRY(choose_checkpoint(&s));
+    status st = run_config_find(opts->checkpoint, s.run, &s.config);
+    if (st == STATUS_OK && s.config.document != NULL) {
+        st = take_dataset(&s, &same);
+        if (st == STATUS_OK && same && !options_given(opts, "data-dir"))
+            st = take_data_folder(&s);
+    }
+    run_config_close(&s.config);
+    if (st == STATUS_OK || st == STATUS_NO_MEMORY)
+        return st;
+    LOG_W("the data set is not taken from the run: %s", status_text());
+    return STATUS_OK;
 }
