@@ -82,7 +82,6 @@ static json_t *value_of(const option_row *row, const options *opts)
             text = strrchr(text, '@') + 1; /* no password */
         return text != NULL ? json_value_text(text) : json_null();
     case OPTION_REFUSED:
-    case OPTION_IGNORED:
     case OPTION_HELP:
     case OPTION_VERSION:
         break;

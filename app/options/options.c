@@ -231,8 +231,6 @@ static status take_flag(options *opts, int argc, char **argv, int *at)
     snprintf(where, sizeof where, "--%s", row->name);
     const char *value = arg.value;
     if (!options_value_wanted(row)) {
-        if (row->kind == OPTION_IGNORED)
-            return STATUS_OK;
         value = value != NULL ? value : "true";
     } else if (value == NULL) {
         options_value_allowed(row, allowed, sizeof allowed);
@@ -331,7 +329,7 @@ static status read_environment(options *opts)
             *c = (char)tolower((unsigned char)*c);
         option_match match;
         const char *value = (*entry)[length] == '=' ? *entry + length + 1 : "";
-        if (!options_table_find(name, FOR_ALL, &match) || match.row->kind >= OPTION_IGNORED)
+        if (!options_table_find(name, FOR_ALL, &match) || match.row->kind >= OPTION_HELP)
             warn_variable(variable, name);
         else if (match.row->commands & flags_of(opts))
             TRY(options_value_set(opts, match, value, SOURCE_ENVIRONMENT, variable));
@@ -353,7 +351,7 @@ static status take_key(void *ctx, const char *key, const char *value, const char
     options_table_normalize(key, name);
     option_match match;
     bool found = options_table_find(name, allowed, &match);
-    if (!found || match.row->kind >= OPTION_IGNORED ||
+    if (!found || match.row->kind >= OPTION_HELP ||
         match.row->offset == offsetof(options, config)) {
         const char *answer = found ? NULL : answer_for_setting(name, allowed);
         if (answer != NULL)

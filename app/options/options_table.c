@@ -54,9 +54,9 @@ const option_row options_table[] = {
      "squares each step keeps"},
     {"nesterov", NULL, OPTION_SWITCH, GROUP_TRAINING, FOR_TRAIN, RUN_STATE, FIELD(nesterov), NULL,
      NULL, "Nesterov momentum of sgd"},
-    {"clip-grad-norm", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, RUN_SUMS, AT(clip_grad_norm),
+    {"clip-grad-norm", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, RUN, AT(clip_grad_norm),
      1e-9, 1e9, NULL, "X", "scale a step's gradients down if their norm is above it [never]"},
-    {"label-smoothing", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, RUN_SUMS, AT(label_smoothing),
+    {"label-smoothing", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, RUN, AT(label_smoothing),
      0, 1, "0", "X", "the share of each training label that goes to all classes alike; no test has "
      "it"},
     {"augment", NULL, OPTION_TEXT, GROUP_TRAINING, FOR_TRAIN, RUN_SUMS, FIELD(augment), NULL,
@@ -421,6 +421,7 @@ _Static_assert(sizeof options_table / sizeof options_table[0] <= sizeof((options
 const char *setting_why(setting_class class)
 {
     static const char *const why[] = {
+        [RUN] = "the steps before were computed with the former",
         [RUN_STATE] = "the checkpoint's weights and state are of the former",
         [RUN_ORDER] = "the order and the batches of the epoch are those of the former",
         [RUN_RATE] = "a run follows one schedule",

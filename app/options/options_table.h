@@ -17,7 +17,6 @@ typedef enum option_kind {
                        --no-name NULL */
     OPTION_REFUSED, /* of torchrun, not supported: `help` says why; only `initial`, its default
                        there, is accepted */
-    OPTION_IGNORED, /* accepted, means nothing here */
     OPTION_HELP,
     OPTION_VERSION,
 } option_kind;
@@ -73,7 +72,8 @@ typedef enum setting_class {
     JOB_KEPT,   /* and a resume goes on with the run's */
     JOB_SPREAD, /* and must have it, if more than one device computes */
     JOB_LENGTH, /* and must have it, if the schedule has an end */
-    RUN_STATE,  /* the run's: from the first step to the last, over every resume */
+    RUN,        /* the run's: a number, from the first step to the last, over every resume */
+    RUN_STATE,  /* the same, if a checkpoint says it in its own way (app/train/run_identity.c) */
     RUN_ORDER,
     RUN_RATE,
     RUN_SPLIT,

@@ -48,7 +48,6 @@ void options_value_allowed(const option_row *row, char *out, size_t size_bytes)
     case OPTION_REFUSED:
         snprintf(out, size_bytes, "%s", row->initial != NULL ? row->initial : "none");
         break;
-    case OPTION_IGNORED:
     case OPTION_HELP:
     case OPTION_VERSION:
         break;
@@ -198,7 +197,6 @@ status options_value_set(options *opts, option_match match, const char *text, op
         if (row->initial == NULL || strcmp(text, row->initial) != 0)
             return FAIL(STATUS_INVALID, "%s=%.*s: %s", where, SHOWN_BYTES, text, row->help);
         break;
-    case OPTION_IGNORED:
     case OPTION_HELP:
     case OPTION_VERSION:
         break;

@@ -8,11 +8,12 @@
 #include "base/log.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT_BYTES = 640 };
+enum { KEPT_BYTES = 640, HASHED_BYTES = 512 };
 
 /* The launch that this worker belongs to, the same however often it starts its workers again; ""
  * if another launcher did it. */
@@ -29,57 +30,70 @@ static void name_launch(const rank_context *rank, char out[CHECKPOINT_LAUNCH_BYT
         *c = *c > ' ' && *c <= '~' ? *c : '?';
 }
 
-/* What a schedule has beside its kind and length. */
-static void hash_schedule(const schedule_options *o, char *out, size_t size_bytes)
+/* Adds to what is hashed. The order and the form are those of the first checkpoints, which would
+ * not be resumed with another; what was not there then is added only if it is not the default. */
+static __attribute__((format(printf, 2, 3))) void add(char text[HASHED_BYTES], const char *format,
+                                                      ...)
 {
-    if (o->kind == SCHEDULE_ONECYCLE)
-        snprintf(out, size_bytes, " pct-start %.17g", o->pct_start);
-    else if (o->warmup_steps > 0)
-        snprintf(out, size_bytes, " warmup %" PRId64 " %.17g", o->warmup_steps, o->warmup_factor);
+    size_t used = strlen(text);
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text + used, HASHED_BYTES - used, format, values);
+    va_end(values);
 }
 
-/* What changes the gradients of a step. */
-static void hash_gradients(const options *o, const rank_settings *s, char *out, size_t size_bytes)
+static double number_of(const option_row *row, const options *o)
 {
-    if (s->clip_grad_norm > 0)
-        snprintf(out, size_bytes, " clip-grad-norm %.17g", s->clip_grad_norm);
-    if (o->label_smoothing > 0)
-        snprintf(out + strlen(out), size_bytes - strlen(out), " label-smoothing %.17g",
-                 o->label_smoothing);
-    if (s->augment.shift > 0 || s->augment.rotate > 0 || s->augment.scale > 0)
-        snprintf(out + strlen(out), size_bytes - strlen(out), " augment %.9g,%.9g,%.9g",
-                 s->augment.shift, s->augment.rotate, s->augment.scale);
+    const void *field = (const char *)o + row->offset;
+    return row->kind == OPTION_REAL      ? *(const double *)field
+           : row->kind == OPTION_INTEGER ? (double)*(const int64_t *)field
+                                         : *(const bool *)field;
+}
+
+/* Those whose row alone says that they are a run's. */
+static void add_rows(char text[HASHED_BYTES], const options *o)
+{
+    for (size_t i = 0; i < options_table_count; i++) {
+        const option_row *row = &options_table[i];
+        double usual = row->initial != NULL         ? strtod(row->initial, NULL)
+                       : row->kind == OPTION_SWITCH ? 0
+                                                    : -1;
+        double value = row->class == RUN ? number_of(row, o) : usual;
+        if (value < usual || value > usual)
+            add(text, " %s %.17g", row->name, value);
+    }
 }
 
 /* Settings that have no field of their own in a checkpoint. */
 static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HASH_BYTES])
 {
-    char text[512];
-    const adam_betas *betas = &rank->settings.betas;
-    snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u %s",
-             rank->opts->nesterov, rank->opts->shuffle, rank->opts->drop_last,
-             rank->train_set.count, precision_name(rank->dev->precision));
-    bool usual = betas->first == 0.9 && betas->second == 0.999;
-    if (optimizer_kind_is_adam(rank->settings.optimizer.kind) && !usual)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " adam-betas %.17g,%.17g",
-                 betas->first, betas->second);
-    if (strcmp(rank->opts->dataset, "mnist") != 0)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " dataset %s",
-                 rank->opts->dataset);
-    if (rank->opts->scale_lr)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " scale-lr");
+    char text[HASHED_BYTES] = "";
+    const options *o = rank->opts;
+    const rank_settings *s = &rank->settings;
+    const schedule_options *plan = &rank->schedule.options;
+    add(text, "nesterov %d shuffle %d drop-last %d training images %u %s", o->nesterov, o->shuffle,
+        o->drop_last, rank->train_set.count, precision_name(rank->dev->precision));
+    bool usual = s->betas.first == 0.9 && s->betas.second == 0.999;
+    if (optimizer_kind_is_adam(s->optimizer.kind) && !usual)
+        add(text, " adam-betas %.17g,%.17g", s->betas.first, s->betas.second);
+    if (strcmp(o->dataset, "mnist") != 0)
+        add(text, " dataset %s", o->dataset);
+    if (o->scale_lr)
+        add(text, " scale-lr");
     if (rank->val_set.count > 0)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " validation images %u",
-                 rank->val_set.count);
-    if (rank->opts->dense)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " dense");
-    hash_schedule(&rank->schedule.options, text + strlen(text), sizeof text - strlen(text));
-    hash_gradients(rank->opts, &rank->settings, text + strlen(text), sizeof text - strlen(text));
-    int devices = rank->place.world_size * rank->settings.replicas;
-    const strategy_facts *how = strategy_of(rank->opts);
-    if (how->is_central && devices > 1)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " %s %d", how->name,
-                 rank->settings.replicas);
+        add(text, " validation images %u", rank->val_set.count);
+    if (o->dense)
+        add(text, " dense");
+    if (plan->kind == SCHEDULE_ONECYCLE)
+        add(text, " pct-start %.17g", plan->pct_start);
+    else if (plan->warmup_steps > 0)
+        add(text, " warmup %" PRId64 " %.17g", plan->warmup_steps, plan->warmup_factor);
+    add_rows(text, o);
+    if (s->augment.shift > 0 || s->augment.rotate > 0 || s->augment.scale > 0)
+        add(text, " augment %.9g,%.9g,%.9g", s->augment.shift, s->augment.rotate, s->augment.scale);
+    const strategy_facts *how = strategy_of(o);
+    if (how->is_central && rank->place.world_size * s->replicas > 1)
+        add(text, " %s %d", how->name, s->replicas);
     snprintf(out, CHECKPOINT_HASH_BYTES, "%016" PRIx64, fnv1a(FNV1A_START, text, strlen(text)));
 }
 
