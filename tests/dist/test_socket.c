@@ -198,7 +198,7 @@ START_TEST(a_taken_port_names_its_holder)
     ck_assert_int_eq(socket_listen("127.0.0.1", port, &again, &again_port), STATUS_IO);
     char want[64];
     snprintf(want, sizeof want, "pid %d", (int)getpid());
-    ASSERT_FACTS(status_text(), want, "test_dist_socket");
+    ASSERT_FACTS(status_text(), want, "test_dist socket");
     for (const char *at = status_text(); spare == 0 && (at = strstr(at, "port ")) != NULL; at++)
         (void)sscanf(at, "port %d", &spare); /* the one that it offers */
     ck_assert_msg(spare > 0, "%s", status_text());
