@@ -72,17 +72,10 @@ typedef struct store_connections {
     bool logged_unknown;    /* that a request is unknown here, once */
 } store_connections;
 
-/* It stays in the list until the next sweep. Accepts one that is closed. A request that no store of
- * ours has is logged as a warning, once: its client may wait long for what it was to bring. */
-static void store_connections_drop(store_connections *all, store_connection *c, const char *why);
-
-/* Frees what is closed, after closing those whose greeting is overdue. */
-static void store_connections_sweep(store_connections *all);
-
 enum { GREETING_MS = 5000 }; /* a connection that has not greeted by then is closed */
 
 /* Accepts one that waits for nothing. */
-static void store_waiters_remove(store_waiters *waiters, store_waiter *waiter)
+static void waiters_remove(store_waiters *waiters, store_waiter *waiter)
 {
     if (waiter->link == NULL)
         return;
@@ -99,7 +92,7 @@ static store_waiter **bucket_of(store_waiters *waiters, uint64_t hash)
 }
 
 /* From now on it waits for a key of this hash, and for nothing else. */
-static void store_waiters_add(store_waiters *waiters, store_waiter *waiter, uint64_t hash)
+static void waiters_add(store_waiters *waiters, store_waiter *waiter, uint64_t hash)
 {
     store_waiter **bucket = bucket_of(waiters, hash);
     *waiter = (store_waiter){.next = *bucket, .link = bucket, .hash = hash};
@@ -109,7 +102,92 @@ static void store_waiters_add(store_waiters *waiters, store_waiter *waiter, uint
     waiters->count++;
 }
 
-static void store_connections_init(store_connections *all, int queue, int port)
+static void note_held(store_connections *all, store_connection *c)
+{
+    size_t held = c->session.in.capacity + c->session.out.capacity;
+    all->held_bytes += held - c->held_bytes;
+    c->held_bytes = held;
+}
+
+/* A request that no store of ours has, of a newer torch say, is logged as a warning, once: its
+ * client may wait long for what it was to bring. */
+static void log_unknown(store_connections *all, const store_connection *c)
+{
+    char peer[SOCKET_ADDRESS_BYTES];
+    const byte_buffer *in = &c->session.in;
+    if (all->logged_unknown || !c->session.greeted || in->size == 0 ||
+        store_wire_knows(in->data[0]))
+        return;
+    all->logged_unknown = true;
+    socket_address_peer(c->fd, peer);
+    LOG_W("store on port %d: %s sent request number %d, which this program does not know (of a "
+          "newer torch?): its connection is closed",
+          all->port, peer, in->data[0]);
+}
+
+/* It stays in the list until the next sweep. Accepts one that is closed. */
+static void connections_drop(store_connections *all, store_connection *c, const char *why)
+{
+    if (c->fd < 0)
+        return;
+    LOG_D("store on port %d: closed connection %d: %s", all->port, c->fd, why);
+    log_unknown(all, c);
+    /* A process that was forked meanwhile may still have it, and epoll would go on with it. */
+    (void)epoll_ctl(all->queue, EPOLL_CTL_DEL, c->fd, NULL);
+    close(c->fd);
+    c->fd = -1;
+    all->closed++;
+    if (!c->session.greeted)
+        all->ungreeted--;
+    if (c->is_pending)
+        all->pending--;
+    c->is_pending = false;
+    waiters_remove(&all->waiters, &c->waiter);
+    if (c->session.watches && all->watched != NULL)
+        store_watched_release(all->watched, &c->session);
+    store_session_close(&c->session);
+    note_held(all, c);
+}
+
+/* A connection that was to run and was closed meanwhile does not. */
+static void sweep_woken(store_connections *all)
+{
+    store_connection **link = &all->first_to_run;
+    while (*link != NULL) {
+        if ((*link)->fd < 0)
+            *link = (*link)->next_to_run;
+        else
+            link = &(*link)->next_to_run;
+    }
+    all->end_to_run = link;
+}
+
+/* Frees what is closed, after closing those whose greeting is overdue. */
+static void connections_sweep(store_connections *all)
+{
+    int64_t now = clock_now_ns();
+    for (store_connection *c = all->first; c != NULL && all->ungreeted > 0; c = c->next)
+        if (c->fd >= 0 && !c->session.greeted && now >= c->greeting_deadline_ns)
+            connections_drop(all, c, "no greeting came");
+    if (all->closed == 0)
+        return;
+    sweep_woken(all);
+    store_connection **link = &all->first;
+    while (*link != NULL) {
+        store_connection *c = *link;
+        if (c->fd >= 0) {
+            link = &c->next;
+            continue;
+        }
+        *link = c->next;
+        all->count--;
+        free(c);
+    }
+    all->closed = 0;
+    all->end = link;
+}
+
+static void connections_init(store_connections *all, int queue, int port)
 {
     all->queue = queue;
     all->port = port;
@@ -118,16 +196,16 @@ static void store_connections_init(store_connections *all, int queue, int port)
     all->end_to_run = &all->first_to_run;
 }
 
-static void store_connections_close(store_connections *all)
+static void connections_close(store_connections *all)
 {
     for (store_connection *c = all->first; c != NULL; c = c->next)
-        store_connections_drop(all, c, "the store ends");
-    store_connections_sweep(all);
+        connections_drop(all, c, "the store ends");
+    connections_sweep(all);
     ASSERT(all->waiters.count == 0);
 }
 
 /* Takes `fd` at once, also on failure, and watches it for requests: STATUS_NO_MEMORY. */
-static status store_connections_add(store_connections *all, int fd, store_connection **out)
+static status connections_add(store_connections *all, int fd, store_connection **out)
 {
     store_connection *c = calloc(1, sizeof *c);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
@@ -148,89 +226,7 @@ static status store_connections_add(store_connections *all, int fd, store_connec
     return STATUS_OK;
 }
 
-static void note_held(store_connections *all, store_connection *c)
-{
-    size_t held = c->session.in.capacity + c->session.out.capacity;
-    all->held_bytes += held - c->held_bytes;
-    c->held_bytes = held;
-}
-
-/* A newer torch has such requests, say. */
-static void log_unknown(store_connections *all, const store_connection *c)
-{
-    char peer[SOCKET_ADDRESS_BYTES];
-    const byte_buffer *in = &c->session.in;
-    if (all->logged_unknown || !c->session.greeted || in->size == 0 ||
-        store_wire_knows(in->data[0]))
-        return;
-    all->logged_unknown = true;
-    socket_address_peer(c->fd, peer);
-    LOG_W("store on port %d: %s sent request number %d, which this program does not know (of a "
-          "newer torch?): its connection is closed",
-          all->port, peer, in->data[0]);
-}
-
-static void store_connections_drop(store_connections *all, store_connection *c, const char *why)
-{
-    if (c->fd < 0)
-        return;
-    LOG_D("store on port %d: closed connection %d: %s", all->port, c->fd, why);
-    log_unknown(all, c);
-    /* A process that was forked meanwhile may still have it, and epoll would go on with it. */
-    (void)epoll_ctl(all->queue, EPOLL_CTL_DEL, c->fd, NULL);
-    close(c->fd);
-    c->fd = -1;
-    all->closed++;
-    if (!c->session.greeted)
-        all->ungreeted--;
-    if (c->is_pending)
-        all->pending--;
-    c->is_pending = false;
-    store_waiters_remove(&all->waiters, &c->waiter);
-    if (c->session.watches && all->watched != NULL)
-        store_watched_release(all->watched, &c->session);
-    store_session_close(&c->session);
-    note_held(all, c);
-}
-
-/* A connection that was to run and was closed meanwhile does not. */
-static void sweep_woken(store_connections *all)
-{
-    store_connection **link = &all->first_to_run;
-    while (*link != NULL) {
-        if ((*link)->fd < 0)
-            *link = (*link)->next_to_run;
-        else
-            link = &(*link)->next_to_run;
-    }
-    all->end_to_run = link;
-}
-
-static void store_connections_sweep(store_connections *all)
-{
-    int64_t now = clock_now_ns();
-    for (store_connection *c = all->first; c != NULL && all->ungreeted > 0; c = c->next)
-        if (c->fd >= 0 && !c->session.greeted && now >= c->greeting_deadline_ns)
-            store_connections_drop(all, c, "no greeting came");
-    if (all->closed == 0)
-        return;
-    sweep_woken(all);
-    store_connection **link = &all->first;
-    while (*link != NULL) {
-        store_connection *c = *link;
-        if (c->fd >= 0) {
-            link = &c->next;
-            continue;
-        }
-        *link = c->next;
-        all->count--;
-        free(c);
-    }
-    all->closed = 0;
-    all->end = link;
-}
-
-static store_connection *store_connections_oldest_ungreeted(const store_connections *all)
+static store_connection *connections_oldest_ungreeted(const store_connections *all)
 {
     for (store_connection *c = all->first; c != NULL && all->ungreeted > 0; c = c->next)
         if (c->fd >= 0 && !c->session.greeted)
@@ -249,7 +245,7 @@ static uint32_t events_of(const store_session *session)
 }
 
 /* To be called at the end of a connection's turn: epoll looks for what its session can do next. */
-static void store_connections_watch(store_connections *all, store_connection *c)
+static void connections_watch(store_connections *all, store_connection *c)
 {
     if (c->fd < 0)
         return;
@@ -265,17 +261,17 @@ static void store_connections_watch(store_connections *all, store_connection *c)
 }
 
 /* To be called when a session has run: notes what it holds and waits for. */
-static void store_connections_settle(store_connections *all, store_connection *c,
-                                     const store_table *table)
+static void connections_settle(store_connections *all, store_connection *c,
+                               const store_table *table)
 {
     store_bytes key;
     note_held(all, c);
-    store_waiters_remove(&all->waiters, &c->waiter);
+    waiters_remove(&all->waiters, &c->waiter);
     if (!store_session_awaits(&c->session, &key))
         return;
     if (c->session.due_ns != 0 && c->session.due_ns < all->due_ns)
         all->due_ns = c->session.due_ns;
-    store_waiters_add(&all->waiters, &c->waiter, store_table_hash(table, key));
+    waiters_add(&all->waiters, &c->waiter, store_table_hash(table, key));
 }
 
 static void let_run(store_connections *all, store_connection *c)
@@ -290,13 +286,13 @@ static void let_run(store_connections *all, store_connection *c)
 
 static void let_waiter_run(store_connections *all, store_connection *c)
 {
-    store_waiters_remove(&all->waiters, &c->waiter);
+    waiters_remove(&all->waiters, &c->waiter);
     let_run(all, c);
 }
 
 /* All that wait for the key are to run, or of those that wait for nothing else only one. */
-static void store_connections_wake(store_connections *all, const store_table *table,
-                                   store_bytes key, store_wake who)
+static void connections_wake(store_connections *all, const store_table *table, store_bytes key,
+                             store_wake who)
 {
     store_connection *only = NULL;
     if (all->waiters.count == 0)
@@ -320,18 +316,18 @@ static void store_connections_wake(store_connections *all, const store_table *ta
 }
 
 /* All that watch a prefix of the key are to run. */
-static void store_connections_wake_watchers(store_connections *all, const store_table *table,
-                                            store_bytes key)
+static void connections_wake_watchers(store_connections *all, const store_table *table,
+                                      store_bytes key)
 {
     for (size_t i = 1; i < key.size; i++)
         if (key.data[i - 1] == '/')
-            store_connections_wake(all, table, (store_bytes){.data = key.data, .size = i},
-                                   STORE_WAKE_ALL);
-    store_connections_wake(all, table, key, STORE_WAKE_ALL);
+            connections_wake(all, table, (store_bytes){.data = key.data, .size = i},
+                             STORE_WAKE_ALL);
+    connections_wake(all, table, key, STORE_WAKE_ALL);
 }
 
 /* All that have watched for long enough are to run. Looks at all, but only if one is due. */
-static void store_connections_wake_due(store_connections *all)
+static void connections_wake_due(store_connections *all)
 {
     int64_t now = clock_now_ns();
     if (now < all->due_ns)
@@ -348,7 +344,7 @@ static void store_connections_wake_due(store_connections *all)
 }
 
 /* The next one that is to run, in the order in which they were woken; NULL: none. */
-static store_connection *store_connections_next_to_run(store_connections *all)
+static store_connection *connections_next_to_run(store_connections *all)
 {
     store_connection *c = all->first_to_run;
     if (c == NULL)
@@ -362,9 +358,9 @@ static store_connection *store_connections_next_to_run(store_connections *all)
 
 /* Closes one connection so that another has its descriptor: the oldest that has not greeted, else
  * of those that have never set a key the one that is idle longest. false: there is none of them. */
-static bool store_connections_shed_one(store_connections *all)
+static bool connections_shed_one(store_connections *all)
 {
-    store_connection *found = store_connections_oldest_ungreeted(all);
+    store_connection *found = connections_oldest_ungreeted(all);
     const char *why = "too many connections, and it has not greeted";
     if (found == NULL) {
         for (store_connection *c = all->first; c != NULL; c = c->next)
@@ -373,13 +369,13 @@ static bool store_connections_shed_one(store_connections *all)
         why = "too many connections, and it has never set a key";
     }
     if (found != NULL)
-        store_connections_drop(all, found, why);
+        connections_drop(all, found, why);
     return found != NULL;
 }
 
 /* Closes connections until all buffers together hold `limit_bytes` at most: of those that hold more
  * than their share the one that is idle longest, and one that takes part in the job last. */
-static void store_connections_shed_bytes(store_connections *all, size_t limit_bytes)
+static void connections_shed_bytes(store_connections *all, size_t limit_bytes)
 {
     while (all->held_bytes > limit_bytes) {
         store_connection *found = NULL;
@@ -392,7 +388,7 @@ static void store_connections_shed_bytes(store_connections *all, size_t limit_by
                 found = c;
         }
         ASSERT(found != NULL);
-        store_connections_drop(all, found, "it holds most of the memory for all connections");
+        connections_drop(all, found, "it holds most of the memory for all connections");
     }
 }
 
@@ -421,38 +417,22 @@ typedef struct store_commands {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     store_command *first; /* in the order of their arrival */
-    int callers;          /* threads inside store_commands_run() */
+    int callers;          /* threads inside commands_run() */
     bool stopped;         /* STORE_STOP was carried out, and nothing is any more */
     atomic_bool waiting;
     int wake_fd; /* readable while commands wait */
 } store_commands;
 
 /* Has a command come? Then the store's thread ends its turn early. Costs nothing. */
-static inline bool store_commands_pending(store_commands *commands)
+static inline bool commands_pending(store_commands *commands)
 {
     return atomic_load_explicit(&commands->waiting, memory_order_relaxed);
 }
 
-/* By the store's thread: carries out all that have come. false: it is to end. */
-typedef void (*store_command_fn)(void *ctx, store_command *command);
-
 enum { AUTHOR_BYTES = 16 << 20 };
 
-static status store_kept_init(store_kept *kept)
-{
-    *kept = (store_kept){0};
-    return store_table_create(AUTHOR_BYTES, &kept->authors);
-}
-
-static void store_kept_close(store_kept *kept)
-{
-    store_table_destroy(kept->authors);
-    free(kept->prefix);
-    *kept = (store_kept){0};
-}
-
 /* `prefix` is without the first "/"; "": no key is kept from now on. */
-static status store_kept_choose(store_kept *kept, const char *prefix)
+static status kept_choose(store_kept *kept, const char *prefix)
 {
     char *copy = NULL;
     if (prefix[0] != '\0' && asprintf(&copy, "/%s", prefix) < 0)
@@ -462,14 +442,14 @@ static status store_kept_choose(store_kept *kept, const char *prefix)
     return STATUS_OK;
 }
 
-static bool store_kept_has(const store_kept *kept, store_bytes key)
+static bool kept_has(const store_kept *kept, store_bytes key)
 {
     size_t length = kept->prefix == NULL ? 0 : strlen(kept->prefix);
     return length > 0 && key.size >= length && memcmp(key.data, kept->prefix, length) == 0;
 }
 
 /* A key that is kept was set by the other end of a socket. STATUS_NO_MEMORY. */
-static status store_kept_note(store_kept *kept, store_bytes key, int fd)
+static status kept_note(store_kept *kept, store_bytes key, int fd)
 {
     char address[SOCKET_ADDRESS_BYTES];
     socket_address_peer(fd, address);
@@ -479,7 +459,7 @@ static status store_kept_note(store_kept *kept, store_bytes key, int fd)
 
 /* Who has set it last, "" if that is not known. The key is without the first "/"; `out` has
  * SOCKET_ADDRESS_BYTES. */
-static void store_kept_author(const store_kept *kept, const char *key, char *out)
+static void kept_author(const store_kept *kept, const char *key, char *out)
 {
     char whole[STORE_KEY_BYTES];
     store_bytes address = {0};
@@ -489,7 +469,7 @@ static void store_kept_author(const store_kept *kept, const char *key, char *out
     snprintf(out, SOCKET_ADDRESS_BYTES, "%s", there ? (const char *)address.data : "");
 }
 
-static status store_commands_init(store_commands *commands)
+static status commands_init(store_commands *commands)
 {
     *commands = (store_commands){.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     if (commands->wake_fd < 0)
@@ -499,7 +479,7 @@ static status store_commands_init(store_commands *commands)
     return STATUS_OK;
 }
 
-static void store_commands_close(store_commands *commands)
+static void commands_close(store_commands *commands)
 {
     if (commands->wake_fd < 0)
         return;
@@ -514,7 +494,7 @@ static void store_commands_close(store_commands *commands)
 }
 
 /* Returns once the command is carried out, or another one has stopped the thread before. */
-static void store_commands_run(store_commands *commands, store_command *command)
+static void commands_run(store_commands *commands, store_command *command)
 {
     uint64_t one = 1;
     pthread_mutex_lock(&commands->lock);
@@ -533,28 +513,6 @@ static void store_commands_run(store_commands *commands, store_command *command)
     commands->callers--;
     pthread_cond_broadcast(&commands->changed);
     pthread_mutex_unlock(&commands->lock);
-}
-
-static bool store_commands_take(store_commands *commands, store_command_fn carry_out, void *ctx)
-{
-    uint64_t count;
-    pthread_mutex_lock(&commands->lock);
-    ssize_t n = read(commands->wake_fd, &count, sizeof count);
-    ASSERT(n == (ssize_t)sizeof count || errno == EAGAIN);
-    atomic_store(&commands->waiting, false);
-    while (commands->first != NULL) {
-        store_command *command = commands->first;
-        commands->first = command->next;
-        if (command->task == STORE_STOP)
-            commands->stopped = true;
-        if (!commands->stopped)
-            carry_out(ctx, command);
-        command->done = true;
-    }
-    bool stopped = commands->stopped;
-    pthread_cond_broadcast(&commands->changed);
-    pthread_mutex_unlock(&commands->lock);
-    return !stopped;
 }
 
 enum {
@@ -598,18 +556,18 @@ static void on_set(void *ctx, store_bytes key, store_wake who)
 {
     store_server *server = ctx;
     server->running->wrote = true;
-    if (store_kept_has(&server->kept, key)) {
+    if (kept_has(&server->kept, key)) {
         server->running->kept = true;
-        if (store_kept_note(&server->kept, key, server->running->fd) != STATUS_OK)
+        if (kept_note(&server->kept, key, server->running->fd) != STATUS_OK)
             LOG_D("store on port %d: %s", server->port, status_text());
     }
-    store_connections_wake(&server->all, server->table, key, who);
+    connections_wake(&server->all, server->table, key, who);
 }
 
 static void on_change(void *ctx, store_bytes key)
 {
     store_server *server = ctx;
-    store_connections_wake_watchers(&server->all, server->table, key);
+    connections_wake_watchers(&server->all, server->table, key);
 }
 
 static status send_answers(store_connection *c)
@@ -639,7 +597,7 @@ static status run_session(store_server *server, store_connection *c, size_t *bud
     if (st == STATUS_OK)
         st = send_answers(c);
     if (st == STATUS_OK)
-        store_connections_settle(&server->all, c, server->table);
+        connections_settle(&server->all, c, server->table);
     return st;
 }
 
@@ -674,8 +632,8 @@ static void drop_failed(store_server *server, store_connection *failed, status s
         LOG_W("store on port %d: closes all connections: %s", server->port, status_text());
     for (store_connection *c = server->all.first; all && c != NULL; c = c->next)
         if (c->fd >= 0 && c != failed)
-            store_connections_drop(&server->all, c, "the store is out of memory");
-    store_connections_drop(&server->all, failed, status_text());
+            connections_drop(&server->all, c, "the store is out of memory");
+    connections_drop(&server->all, failed, status_text());
 }
 
 /* A connection's turn: what epoll has reported, and what the last turn left. */
@@ -697,8 +655,8 @@ static void serve(store_server *server, store_connection *c)
     if (st != STATUS_OK)
         drop_failed(server, c, st);
     c->events = 0;
-    store_connections_watch(&server->all, c);
-    store_connections_shed_bytes(&server->all, BUFFER_BYTES);
+    connections_watch(&server->all, c);
+    connections_shed_bytes(&server->all, BUFFER_BYTES);
 }
 
 /* Runs sessions whose key was set, as far as one budget for all goes. They may set keys that others
@@ -710,14 +668,14 @@ static void run_woken(store_server *server)
     for (const store_connection *c = all->first_to_run; c != NULL; c = c->next_to_run)
         last = c;
     size_t budget_bytes = TURN_BYTES;
-    while (last != NULL && budget_bytes > 0 && !store_commands_pending(&server->commands)) {
-        store_connection *c = store_connections_next_to_run(all);
+    while (last != NULL && budget_bytes > 0 && !commands_pending(&server->commands)) {
+        store_connection *c = connections_next_to_run(all);
         errno = 0;
         status st = c->fd >= 0 ? run_session(server, c, &budget_bytes) : STATUS_OK;
         if (st != STATUS_OK)
             drop_failed(server, c, st);
-        store_connections_watch(all, c);
-        store_connections_shed_bytes(all, BUFFER_BYTES);
+        connections_watch(all, c);
+        connections_shed_bytes(all, BUFFER_BYTES);
         if (c == last)
             return;
     }
@@ -729,16 +687,16 @@ static void add_connection(store_server *server, int fd)
 {
     store_connections *all = &server->all;
     store_connection *c = NULL;
-    if (store_connections_add(all, fd, &c) != STATUS_OK)
+    if (connections_add(all, fd, &c) != STATUS_OK)
         return;
     c->events = POLLIN;
     serve(server, c);
     while (all->ungreeted > MAX_UNGREETED) {
-        store_connection *oldest = store_connections_oldest_ungreeted(all);
+        store_connection *oldest = connections_oldest_ungreeted(all);
         oldest->events = POLLIN;
         serve(server, oldest);
         if (oldest->fd >= 0 && !oldest->session.greeted)
-            store_connections_drop(all, oldest, "too many connections have not greeted");
+            connections_drop(all, oldest, "too many connections have not greeted");
     }
 }
 
@@ -774,15 +732,15 @@ static status accept_one(store_server *server, int *fd)
 
 static void accept_connections(store_server *server)
 {
-    for (int i = 0; i < ACCEPT_BATCH && !store_commands_pending(&server->commands); i++) {
+    for (int i = 0; i < ACCEPT_BATCH && !commands_pending(&server->commands); i++) {
         int fd = -1;
         status st = accept_one(server, &fd);
         if (st == STATUS_OK && fd < 0)
             return;
         if (st == STATUS_OK) {
             add_connection(server, fd);
-        } else if (st == STATUS_NO_MEMORY && store_connections_shed_one(&server->all)) {
-            store_connections_sweep(&server->all);
+        } else if (st == STATUS_NO_MEMORY && connections_shed_one(&server->all)) {
+            connections_sweep(&server->all);
         } else {
             pause_accepting(server, st);
             return;
@@ -797,7 +755,7 @@ static int sleep_ms(const store_server *server)
     int64_t until = store_watched_due_ns(server->watched);
     if (server->all.first_to_run != NULL || server->all.pending > 0)
         return 0;
-    const store_connection *oldest = store_connections_oldest_ungreeted(&server->all);
+    const store_connection *oldest = connections_oldest_ungreeted(&server->all);
     if (oldest != NULL && oldest->greeting_deadline_ns < until)
         until = oldest->greeting_deadline_ns;
     if (server->all.due_ns < until)
@@ -823,7 +781,7 @@ static void watch_listener(store_server *server)
 
 static bool is_forgotten(const void *server, store_bytes key)
 {
-    return !store_kept_has(&((const store_server *)server)->kept, key);
+    return !kept_has(&((const store_server *)server)->kept, key);
 }
 
 static void forget(store_server *server)
@@ -836,23 +794,45 @@ static void forget(store_server *server)
     }
     for (store_connection *c = server->all.first; c != NULL; c = c->next) {
         if (!c->kept)
-            store_connections_drop(&server->all, c, "its process has ended");
+            connections_drop(&server->all, c, "its process has ended");
     }
-    store_connections_sweep(&server->all);
+    connections_sweep(&server->all);
     store_table_delete_if(server->table, is_forgotten, server);
     store_table_delete_if(server->queues, is_forgotten, server);
     store_table_delete_if(server->kept.authors, is_forgotten, server);
 }
 
-static void carry_out(void *ctx, store_command *command)
+static void carry_out(store_server *server, store_command *command)
 {
-    store_server *server = ctx;
     if (command->task == STORE_KEEP)
-        command->result = store_kept_choose(&server->kept, command->text);
+        command->result = kept_choose(&server->kept, command->text);
     else if (command->task == STORE_FORGET)
         forget(server);
     else
-        store_kept_author(&server->kept, command->text, command->author);
+        kept_author(&server->kept, command->text, command->author);
+}
+
+/* By the store's thread: carries out all that have come. false: it is to end. */
+static bool commands_take(store_commands *commands, store_server *server)
+{
+    uint64_t count;
+    pthread_mutex_lock(&commands->lock);
+    ssize_t n = read(commands->wake_fd, &count, sizeof count);
+    ASSERT(n == (ssize_t)sizeof count || errno == EAGAIN);
+    atomic_store(&commands->waiting, false);
+    while (commands->first != NULL) {
+        store_command *command = commands->first;
+        commands->first = command->next;
+        if (command->task == STORE_STOP)
+            commands->stopped = true;
+        if (!commands->stopped)
+            carry_out(server, command);
+        command->done = true;
+    }
+    bool stopped = commands->stopped;
+    pthread_cond_broadcast(&commands->changed);
+    pthread_mutex_unlock(&commands->lock);
+    return !stopped;
 }
 
 /* One turn for every connection that has something to do. A command ends the round: those left out
@@ -869,9 +849,9 @@ static void take_turns(store_server *server, const struct epoll_event *events, i
             c->events = events[i].events;
     }
     for (store_connection *c = all->first; c != NULL && all->pending > 0; c = c->next)
-        if (c->is_pending && !store_commands_pending(&server->commands))
+        if (c->is_pending && !commands_pending(&server->commands))
             serve(server, c);
-    for (int i = 0; i < n && !store_commands_pending(&server->commands); i++) {
+    for (int i = 0; i < n && !commands_pending(&server->commands); i++) {
         store_connection *c = events[i].data.ptr;
         if (events[i].data.ptr != &server->listen_fd && c->fd >= 0 && c->events != 0)
             serve(server, c);
@@ -882,9 +862,9 @@ static void take_turns(store_server *server, const struct epoll_event *events, i
     server->full_turns = n == EVENT_BATCH ? server->full_turns + 1 : 0;
     if (server->full_turns == 0 || server->full_turns > FULL_TURNS)
         store_watched_expire(server->watched);
-    store_connections_wake_due(all);
+    connections_wake_due(all);
     run_woken(server);
-    store_connections_sweep(all);
+    connections_sweep(all);
 }
 
 static void *serve_all(void *arg)
@@ -899,7 +879,7 @@ static void *serve_all(void *arg)
             called = called || events[i].data.ptr == &server->commands;
         if (!called)
             take_turns(server, events, n); /* n is below 0 for EINTR */
-        else if (!store_commands_take(&server->commands, carry_out, server))
+        else if (!commands_take(&server->commands, server))
             return NULL; /* else what was reported may be gone: nobody's turn */
     }
 }
@@ -918,14 +898,15 @@ static status open_queue(store_server *server)
 
 static void free_server(store_server *server)
 {
-    store_connections_close(&server->all);
+    connections_close(&server->all);
     if (server->listen_fd >= 0)
         close(server->listen_fd);
     store_table_destroy(server->table);
     store_table_destroy(server->queues);
     store_watched_destroy(server->watched);
-    store_kept_close(&server->kept);
-    store_commands_close(&server->commands);
+    store_table_destroy(server->kept.authors);
+    free(server->kept.prefix);
+    commands_close(&server->commands);
     if (server->queue >= 0)
         close(server->queue);
     free(server);
@@ -954,16 +935,16 @@ status store_server_create(const char *host, int port, store_server **out)
     server->queue = epoll_create1(EPOLL_CLOEXEC);
     if (server->queue < 0)
         st = FAIL(STATUS_IO, "epoll: %s", file_limit_reason(errno));
-    store_connections_init(&server->all, server->queue, port);
+    connections_init(&server->all, server->queue, port);
     server->commands.wake_fd = -1;
     if (st == STATUS_OK)
-        st = store_commands_init(&server->commands);
+        st = commands_init(&server->commands);
     if (st == STATUS_OK)
         st = store_table_create(STORE_BYTES, &server->table);
     if (st == STATUS_OK)
         st = store_table_create(QUEUE_BYTES, &server->queues);
     if (st == STATUS_OK)
-        st = store_kept_init(&server->kept);
+        st = store_table_create(AUTHOR_BYTES, &server->kept.authors);
     if (st == STATUS_OK)
         st = store_watched_create(WATCHED_BYTES, on_change, server, &server->watched);
     server->all.watched = server->watched;
@@ -998,27 +979,27 @@ int store_server_port(const store_server *server)
 status store_server_keep(store_server *server, const char *prefix)
 {
     store_command command = {.task = STORE_KEEP, .text = prefix};
-    store_commands_run(&server->commands, &command);
+    commands_run(&server->commands, &command);
     return command.result;
 }
 
 void store_server_forget(store_server *server)
 {
-    store_commands_run(&server->commands, &(store_command){.task = STORE_FORGET});
+    commands_run(&server->commands, &(store_command){.task = STORE_FORGET});
 }
 
 void store_server_author(store_server *server, const char *key, char *out)
 {
     out[0] = '\0';
-    store_commands_run(&server->commands,
-                       &(store_command){.task = STORE_AUTHOR, .text = key, .author = out});
+    commands_run(&server->commands,
+                 &(store_command){.task = STORE_AUTHOR, .text = key, .author = out});
 }
 
 void store_server_destroy(store_server *server)
 {
     if (server == NULL)
         return;
-    store_commands_run(&server->commands, &(store_command){.task = STORE_STOP});
+    commands_run(&server->commands, &(store_command){.task = STORE_STOP});
     pthread_join(server->thread, NULL);
     free_server(server);
 }
