@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "tests/app/support/launched_worker.h"
 #include "tests/support/process.h"
+#include "tests/support/runner.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -57,11 +58,13 @@ void launcher_path(const char *name, char out[FILE_PATH_BYTES])
 
 pid_t launcher_start(const char *mode, const worker_spec *spec, const char *log, rlim_t max_files)
 {
-    char path[FILE_PATH_BYTES], *argv[] = {"test_app_launch", "--an-argument", NULL};
+    char path[FILE_PATH_BYTES], name[64];
+    char *argv[] = {"test_app", name, "--an-argument", NULL};
     char *flags[] = {"mnist_ddp", "train", NULL};
     options opts;
     worker_spec own = *spec;
     launcher_path(log, path);
+    snprintf(name, sizeof name, "%s", runner_test); /* the worker is this program again */
     pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid > 0)
@@ -77,7 +80,7 @@ pid_t launcher_start(const char *mode, const worker_spec *spec, const char *log,
     if (max_files > 0)
         setrlimit(RLIMIT_NOFILE, &files);
     if (options_parse(2, flags, &opts) != STATUS_OK ||
-        worker_spec_complete(&opts, 2, argv, &own) != STATUS_OK)
+        worker_spec_complete(&opts, 3, argv, &own) != STATUS_OK)
         _exit(LAUNCHED_WORKER_BAD);
     _exit(agent_run(&own, clock_now_ns()));
 }
