@@ -12,10 +12,8 @@
 #include "app/demo/demo_command.h"
 #include "app/doctor/doctor.h"
 #include "app/launch/agent.h"
-#include "app/launch/mpirun.h"
 #include "app/launch/outer_launcher.h"
-#include "app/launch/rdzv_config.h"
-#include "app/launch/worker.h"
+#include "app/launch/workers.h"
 #include "app/options/options.h"
 #include "app/train/failure.h"
 #include "app/train/rank_context.h"
@@ -260,7 +258,7 @@ static status read_options(int argc, char **argv, options *out, int *code)
     options opts;
     *code = EXIT_CODE_USAGE;
     TRY(options_read(argc, argv, &opts));
-    rdzv_config_hide(&opts, argc, argv);
+    worker_spec_hide(&opts, argc, argv);
     if (opts.quiet)
         log_set_quiet();
     status st = take_launcher(&opts);

@@ -2,7 +2,7 @@
 #include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/launch/agent.h"
-#include "app/launch/worker.h"
+#include "app/launch/workers.h"
 #include "app/train/failure.h"
 #include "base/log.h"
 #include "base/text.h"

@@ -189,7 +189,7 @@ static status tell_key(demo *d, store *client, keys_text key, int *keys)
 static status tell_keys(demo *d, store *client)
 {
     static const char *const once[] = {KEYS_SIZE, KEYS_CAME, KEYS_OUTCOME};
-    static const char *const each[] = {KEYS_LEASE, KEYS_HEARTBEAT, KEYS_RECORD};
+    static const char *const each[] = {KEYS_LEASE, KEYS_RECORD};
     int keys = 0;
     int64_t all;
     for (size_t i = 0; i < sizeof once / sizeof once[0]; i++)

@@ -1,45 +1,661 @@
 #include "app/launch/agent.h"
 
+#include "app/common/event_log.h"
 #include "app/common/exit_codes.h"
+#include "app/common/round_fence.h"
 #include "app/common/standard_streams.h"
-#include "app/launch/agent_rendezvous.h"
+#include "app/common/stop_signals.h"
+#include "app/launch/agent_channel.h"
 #include "app/launch/agent_store.h"
-#include "app/launch/attempt.h"
-#include "app/launch/failure_report.h"
-#include "app/launch/node_count.h"
+#include "app/launch/health_check.h"
+#include "app/launch/outcome.h"
+#include "app/launch/workers.h"
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/log.h"
+#include "dist/elastic/rdzv.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
+    KILLED_MS = 5000,  /* how long SIGKILL may take */
+    PAUSE_MS = 5000,   /* for the ranks to agree on a step, and to leave after it */
+    LEAVE_MS = 2000,   /* to leave at once */
     CANCEL_MS = 1000,  /* how long an agent that was told to stop may take to join no more */
-    ROUNDS_FDS = 32,   /* the store, the rendezvous, the channel and a rank, with room */
     OUTCOME_MS = 3000, /* for node 0's outcome, after the agent was told to stop */
+    ROUNDS_FDS = 32,   /* the store, the rendezvous, the channel and a rank, with room */
+    /* Stop, child, channel, rounds, and the console's; the workers' come after them. */
+    FIXED_FDS = 4 + OUTPUT_CONSOLE_FDS,
 };
+
+/* An elastic job's rounds: this node announces itself where the nodes meet, gets its place in each
+ * round from there, and keeps the fence of its ranks (app/common/round_fence.h). What a round is
+ * stands in docs/internals/elastic.md. */
+typedef struct rounds {
+    rdzv_handle *rdzv; /* NULL: the job is static */
+    round_fence *fence;
+    rdzv_news news;      /* as of the last look */
+    round_node *members; /* of the round: the spec's; NULL before the first */
+    const char **lost;   /* the ids of those of them that are lost */
+    int n_lost;
+    int64_t unmet_ns; /* since when no round has begun in which it was; 0: one has */
+    bool unfinished;  /* this node's ranks had not ended well when they left a round */
+} rounds;
 
 typedef struct agent {
     worker_spec *spec;
     output_console console;
     stop_signals signals;
-    store_server *server; /* if this node serves it; elastic: each serves one */
-    attempt attempt;      /* the latest one */
+    store_server *server;         /* if this node serves it; elastic: each serves one */
+    health_check *health;         /* NULL: nobody asks */
+    event_log *events;            /* NULL: none are kept */
+    rounds rounds;                /* elastic */
+    agent_channel *channel;       /* several nodes */
+    agent_channel_snapshot nodes; /* what was last heard of them; one node: nothing */
+    worker_group group;
+    struct pollfd *polled; /* for wait_once() */
+    char id[ROUND_ID_BYTES];
     bool has_lost_thread; /* a channel hangs, and was left to itself */
-    int64_t unmet_ns;     /* elastic: since when no round has begun in which it was; 0: one has */
     int64_t memory_kills; /* process_failure_memory_was_short */
     bool anything_failed;
-    bool unfinished; /* elastic: this node's ranks had not ended well when they left a round */
-    char id[ROUND_ID_BYTES];
+
+    /* Of the latest attempt. */
+    int number; /* from 0, or the round */
+    agent_state state;
+    int64_t deadline_ns;  /* when the state's time is up; AGENT_RUNNING has none */
+    int signal;           /* because of it the agent stops the workers; 0: none */
+    int64_t signal_ns;    /* when the latest wish to stop came; 0: none did */
+    bool kills_next;      /* the next signal kills the workers */
+    int64_t cause_end_ns; /* AGENT_FAILING: until when the cause is waited for; 0: it is not yet */
+    bool not_started;     /* not all workers could be started */
+    bool leaves;          /* elastic: as the rendezvous has said */
+    bool pauses;          /* AGENT_LEAVING: at a step that all ranks agree on */
 } agent;
+
+static bool is_elastic(const agent *self)
+{
+    return self->rounds.rdzv != NULL;
+}
+
+/* Rounds. */
+
+/* "hostA_4711_1f3c": nobody else's, as a host has no two processes of one number at a time. */
+static void make_id(char out[ROUND_ID_BYTES])
+{
+    char host[64] = "?";
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "?");
+    snprintf(out, ROUND_ID_BYTES, "%.60s_%d_%llx", host, (int)getpid(),
+             (unsigned long long)clock_now_ns());
+}
+
+static status join_rendezvous(agent *self)
+{
+    const worker_spec *spec = self->spec;
+    rdzv_options how = {
+        .backend = spec->rdzv == RDZV_ETCD ? &rdzv_etcd : &rdzv_c10d,
+        .endpoints = spec->endpoints,
+        .run_id = spec->run_id,
+        .access = &spec->access,
+        .self = {.nproc = spec->nproc, .port = spec->master_port},
+        .min_nodes = spec->min_nodes,
+        .max_nodes = spec->max_nodes,
+        .join_ms = spec->join_ms,
+        .last_call_ms = spec->last_call_ms,
+        .read_ms = spec->read_ms,
+        .keep_alive_ms = spec->keep_alive_ms,
+        .keep_alive_misses = spec->keep_alive_misses,
+    };
+    snprintf(how.self.id, sizeof how.self.id, "%s", self->id);
+    if (strlen(spec->master_addr) >= sizeof how.self.address)
+        return FAIL(STATUS_INVALID, "this node's address is longer than %d letters: %.80s",
+                    ROUND_ADDRESS_BYTES - 1, spec->master_addr);
+    snprintf(how.self.address, sizeof how.self.address, "%s", spec->master_addr);
+    return rdzv_open(&how, &self->rounds.rdzv);
+}
+
+/* Takes part from now on. The spec's master_addr and master_port say where this node's store
+ * listens. */
+static status open_rounds(agent *self)
+{
+    TRY(round_fence_create(&self->rounds.fence));
+    return join_rendezvous(self);
+}
+
+/* Gives this node's record back. */
+static void close_rounds(rounds *r)
+{
+    rdzv_close(r->rdzv);
+    round_fence_close(r->fence);
+    free(r->members);
+    free(r->lost);
+}
+
+/* Also moves the fence on. The phase is RDZV_LEAVES from the end of the lease on, also if the
+ * rendezvous has not said so yet. */
+static void look_at_rounds(agent *self)
+{
+    rdzv_news *news = &self->rounds.news;
+    *news = rdzv_watch(self->rounds.rdzv);
+    if (news->phase == RDZV_RUNS && clock_passed(news->valid_until_ns)) {
+        news->phase = RDZV_LEAVES;
+        news->ending = ROUND_BADLY;
+        news->reason = "this node's lease has ended, as the rendezvous does not answer in time";
+    }
+    bool in_round = news->phase == RDZV_RUNS || news->phase == RDZV_LEAVES;
+    round_fence_set(self->rounds.fence, in_round ? news->valid_until_ns : 0);
+}
+
+/* Nodes of the round before that are not in this one. */
+static void log_gone(agent *self, const round_state *now)
+{
+    const round_node *members = self->rounds.members;
+    for (int i = 0; i < self->spec->nnodes && members != NULL; i++)
+        if (round_rank_of(now, members[i].id) < 0)
+            event_log_node_gone(self->events, now->round, members[i].id);
+}
+
+/* "hostA (ranks 0-7), hostB (ranks 8-11)" */
+static void describe(const round_state *now, char *out, size_t size_bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0, first = 0; i < now->n && used < size_bytes; first += now->members[i++].nproc) {
+        const round_node *node = &now->members[i];
+        const char *before = i > 0 ? ", " : "";
+        if (node->nproc == 1)
+            used += (size_t)snprintf(out + used, size_bytes - used, "%s%s (rank %d)", before,
+                                     round_host_of(node->id).text, first);
+        else
+            used += (size_t)snprintf(out + used, size_bytes - used, "%s%s (ranks %d-%d)", before,
+                                     round_host_of(node->id).text, first, first + node->nproc - 1);
+    }
+}
+
+/* Puts this node's place in the round that begins into the spec: node_rank, nnodes, world_size,
+ * members, round, restarts, and node 0's address as master_addr and master_port. */
+static status begin_round(agent *self)
+{
+    const round_state *now = self->rounds.news.now;
+    worker_spec *spec = self->spec;
+    rounds *r = &self->rounds;
+    char nodes[600];
+    log_gone(self, now);
+    spec->members = NULL;
+    free(r->members);
+    free(r->lost);
+    r->members = calloc((size_t)now->n, sizeof *r->members);
+    r->lost = calloc((size_t)now->n, sizeof *r->lost);
+    r->n_lost = 0;
+    if (r->members == NULL || r->lost == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a round of %d nodes", now->n);
+    memcpy(r->members, now->members, (size_t)now->n * sizeof *r->members);
+    spec->members = r->members;
+    spec->world_size = 0;
+    for (int i = 0; i < now->n; i++)
+        spec->world_size += now->members[i].nproc;
+    spec->nnodes = now->n;
+    spec->node_rank = r->news.node_rank;
+    spec->round = now->round;
+    spec->restarts = now->restarts;
+    snprintf(spec->master_addr, sizeof spec->master_addr, "%s", now->members[0].address);
+    spec->master_port = now->members[0].port;
+    event_log_round_begins(self->events, now, spec->node_rank);
+    describe(now, nodes, sizeof nodes);
+    LOG_I("round %lld: %d node%s, %d ranks: %s; this is node %d", (long long)now->round, now->n,
+          now->n == 1 ? "" : "s", spec->world_size, nodes, spec->node_rank);
+    return STATUS_OK;
+}
+
+/* This node of the round is gone, or did not come: the next round is without it. */
+static void note_lost(agent *self, int node)
+{
+    const worker_spec *spec = self->spec;
+    rounds *r = &self->rounds;
+    if (node >= spec->nnodes || node == spec->node_rank || r->n_lost == spec->nnodes)
+        return;
+    r->lost[r->n_lost++] = r->members[node].id;
+    event_log_node_lost(self->events, spec->round, r->members[node].id);
+}
+
+/* An attempt: one start of this node's workers, from the first to the end of the last. A function
+ * for each event, state by state, as agent.h draws them. */
+
+static bool has_workers(const agent *self)
+{
+    return self->state >= AGENT_RUNNING && self->state <= AGENT_KILLING;
+}
+
+/* How the attempt ended, now that no worker is left. */
+static agent_state how_it_ended(const agent *self)
+{
+    bool own = self->spec->policy.own, none_waits = !worker_group_some_wait(&self->group);
+    bool done = own && none_waits && worker_group_all_exited_with(&self->group, 0, false);
+    if (self->not_started)
+        return AGENT_BROKEN;
+    if (self->group.cause >= 0)
+        return AGENT_FAILED;
+    if (self->leaves && self->signal == 0 && !done) /* else the run was done before it could end */
+        return AGENT_LEFT;
+    if ((own || self->signal != 0) &&
+        worker_group_all_exited_with(&self->group, EXIT_CODE_PREEMPTED, own))
+        return AGENT_PREEMPTED;
+    if (own && worker_group_some_exited_with(&self->group, EXIT_CODE_DIVERGED))
+        return AGENT_DIVERGED;
+    if (self->signal != 0)
+        return AGENT_SIGNALED;
+    return done || (self->state == AGENT_RUNNING && none_waits) ? AGENT_SUCCEEDED : AGENT_STOPPED;
+}
+
+static void enter(agent *self, agent_state state, int64_t time_ms)
+{
+    self->state = state;
+    self->deadline_ns = clock_deadline_ns(time_ms);
+    self->console.hurried = state != AGENT_RUNNING;
+}
+
+static void enter_failing(agent *self)
+{
+    worker_group_snapshot_ranks(&self->group);
+    self->cause_end_ns = 0;
+    enter(self, AGENT_FAILING, SHUTDOWN_GRACE_MS);
+}
+
+/* All that have failed say that another worker went away. On the only node it is most likely one of
+ * those that still run: it is about to end, and why is to be known. */
+static bool is_cause_to_come(const agent *self)
+{
+    return self->spec->nnodes == 1 && worker_group_only_lost(&self->group);
+}
+
+/* A worker that ends meanwhile may be it. Its last lines, which may still be to be read, tell. */
+static bool awaits_cause(const agent *self)
+{
+    return self->state == AGENT_FAILING && self->cause_end_ns != 0 &&
+           !clock_passed(self->cause_end_ns);
+}
+
+static void enter_stopping(agent *self, int signal, int64_t time_ms)
+{
+    worker_group_signal(&self->group, signal);
+    enter(self, AGENT_STOPPING, time_ms);
+}
+
+/* Elastic: ranks of ours make no step after the lease's end, as the fence says. Other programs have
+ * to end before the service ends the lease, a tenth of it later (docs/internals/elastic.md). */
+static int64_t time_to_stop_ms(const agent *self)
+{
+    const worker_spec *spec = self->spec;
+    bool late = !spec->policy.own && clock_passed(self->rounds.news.valid_until_ns);
+    return late ? spec->keep_alive_ms * spec->keep_alive_misses / 20 : spec->policy.stop_ms;
+}
+
+/* The workers end the round: those of ours at a step that all ranks agree on, or at once if not all
+ * of them live. They wait for the next round in their processes if they can, else they leave a
+ * checkpoint. */
+static void enter_leaving(agent *self, bool all_live)
+{
+    const shutdown_policy *policy = &self->spec->policy;
+    self->pauses = all_live;
+    if (policy->keeps) {
+        worker_group_tell(&self->group, all_live ? ELASTIC_PAUSE : ELASTIC_LEAVE);
+        enter(self, AGENT_LEAVING, all_live ? PAUSE_MS : LEAVE_MS);
+    } else if (policy->listens && all_live) {
+        worker_group_ask(&self->group, SIGTERM);
+        enter(self, AGENT_LEAVING, policy->save_ms);
+    } else {
+        enter_stopping(self, SIGTERM, time_to_stop_ms(self));
+    }
+}
+
+static void enter_killing(agent *self)
+{
+    worker_group_signal(&self->group, SIGKILL);
+    enter(self, AGENT_KILLING, KILLED_MS);
+}
+
+/* By itself, because it was asked for a last checkpoint, or because all ranks ended the run: it
+ * leaves no other rank alone. */
+static bool ended_well(const agent *self, const worker *w)
+{
+    if (w->wait_status == 0 || !self->spec->policy.own || !WIFEXITED(w->wait_status))
+        return w->wait_status == 0;
+    int code = WEXITSTATUS(w->wait_status);
+    return code == EXIT_CODE_PREEMPTED || code == EXIT_CODE_DIVERGED;
+}
+
+/* The signal that asked it for a checkpoint ended it, or the agent's signal, which it got too. */
+static bool ended_instead_of_saving(const agent *self, const worker *w)
+{
+    return self->state == AGENT_SAVING && WIFSIGNALED(w->wait_status) &&
+           (WTERMSIG(w->wait_status) == SIGUSR1 || WTERMSIG(w->wait_status) == self->signal);
+}
+
+/* Before it stops running. */
+static void log_leaving(const agent *self, const char *why)
+{
+    if (self->state == AGENT_RUNNING)
+        event_log_leaves(self->events, self->number, why);
+}
+
+static void take_end(agent *self, worker *w)
+{
+    bool did_not_save = ended_instead_of_saving(self, w);
+    w->was_stopped = self->state >= AGENT_STOPPING || did_not_save;
+    if (did_not_save) { /* the others would wait for it in vain */
+        LOG_W("rank %d had nothing to save yet", w->rank);
+        enter_stopping(self, SIGTERM, self->spec->policy.signal_ms);
+    }
+    if (ended_well(self, w) || w->was_stopped)
+        return;
+    worker_group_note_failure(&self->group, w);
+    log_leaving(self, "a rank of this node has failed");
+    if (self->state == AGENT_RUNNING && self->channel != NULL)
+        agent_channel_tell_trouble(self->channel);
+    if (self->state == AGENT_RUNNING || self->state == AGENT_SAVING)
+        enter_failing(self);
+    else if (awaits_cause(self))
+        enter(self, AGENT_FAILING, SHUTDOWN_GRACE_MS);
+}
+
+static void take_ends(agent *self)
+{
+    worker *w;
+    while ((w = worker_group_next_ended(&self->group)) != NULL)
+        take_end(self, w);
+}
+
+/* A worker that has left its round by itself has seen that others are gone. */
+static void take_departures(agent *self)
+{
+    if (self->state != AGENT_RUNNING || !worker_group_some_wait(&self->group))
+        return;
+    log_leaving(self, "a rank of this node has lost others");
+    agent_channel_tell_trouble(self->channel);
+    enter_failing(self);
+}
+
+static void take_first_signal(agent *self, int signal)
+{
+    const shutdown_policy *policy = &self->spec->policy;
+    worker_group_drop_cause_by(&self->group, signal);
+    bool failed = self->group.cause >= 0;
+    self->kills_next = true;
+    if (!failed)
+        self->signal = signal;
+    if (is_elastic(self) && policy->own) {
+        enter_leaving(self, true);
+    } else if (self->state == AGENT_RUNNING && !failed &&
+               worker_spec_saves_on(self->spec, signal)) {
+        worker_group_ask(&self->group, signal);
+        enter(self, AGENT_SAVING, policy->save_ms);
+    } else {
+        enter_stopping(self, policy->own ? SIGTERM : signal, policy->signal_ms);
+    }
+    if (failed)
+        return;
+    bool waits = self->state == AGENT_SAVING;
+    LOG_W("SIG%s: stopping %d rank%s%s%s%s", sigabbrev_np(signal), self->group.running,
+          self->group.running == 1 ? "" : "s", waits ? " at the next step" : "",
+          waits && policy->saves ? ", with a checkpoint" : "",
+          waits && signal != SIGHUP ? "; once more to stop at once" : "");
+}
+
+static void take_signal(agent *self, int signal)
+{
+    int64_t now_ns = clock_now_ns();
+    if (self->signal_ns != 0 && stop_signals_are_one(self->signal_ns, now_ns))
+        return;
+    if (self->state == AGENT_SAVING && signal == SIGHUP)
+        return; /* a session that ends sends two, and a service manager one after its SIGTERM */
+    bool first = self->signal_ns == 0;
+    self->signal_ns = now_ns;
+    if (self->state == AGENT_LEAVING && first) { /* the ranks end the round already */
+        self->signal = signal;
+        self->kills_next = true;
+    } else if (self->state == AGENT_SAVING || self->state == AGENT_LEAVING) {
+        enter_stopping(self, SIGTERM, self->spec->policy.signal_ms);
+    } else if (self->state >= AGENT_STOPPING) {
+        if (self->kills_next)
+            enter_killing(self);
+        self->kills_next = true;
+    } else {
+        take_first_signal(self, signal);
+    }
+}
+
+/* After the first one no attempt follows. */
+static void take_signals(agent *self)
+{
+    int signal;
+    while ((signal = stop_signals_next(&self->signals)) != 0) {
+        if (!has_workers(self))
+            continue;
+        take_signal(self, signal);
+        if (self->channel != NULL && self->state >= AGENT_STOPPING)
+            agent_channel_tell_trouble(self->channel);
+    }
+}
+
+/* A worker of another node may have failed, or this node is cut off. */
+static void take_news(agent *self)
+{
+    bool was_cut_off = self->nodes.failure != NULL;
+    self->nodes = agent_channel_look(self->channel);
+    bool cut_off = self->nodes.failure != NULL;
+    if (cut_off && !was_cut_off && self->nodes.joined)
+        log_line(is_elastic(self) ? LOG_WARNING : LOG_ERROR, "node %d: %s", self->spec->node_rank,
+                 self->nodes.failure);
+    if (self->state != AGENT_RUNNING || (!cut_off && !self->nodes.in_trouble))
+        return;
+    log_leaving(self, cut_off ? self->nodes.failure : "another node is in trouble");
+    enter_failing(self);
+}
+
+/* The round may be over. One in which workers fail already ends anyway. */
+static void take_round_news(agent *self)
+{
+    look_at_rounds(self);
+    if (!has_workers(self) || self->leaves || self->rounds.news.phase == RDZV_RUNS ||
+        self->rounds.news.phase == RDZV_WAITS)
+        return;
+    self->leaves = true;
+    log_leaving(self, self->rounds.news.reason);
+    LOG_I("round %lld ends: %s", (long long)self->spec->round, self->rounds.news.reason);
+    if (self->state <= AGENT_FAILING)
+        enter_leaving(self, self->state == AGENT_RUNNING &&
+                                self->rounds.news.phase == RDZV_LEAVES &&
+                                self->rounds.news.ending == ROUND_WELL);
+}
+
+/* Elastic: when the lease ends, if that ends the round; INT64_MAX: it does not. The rendezvous' own
+ * thread may wait for the service then. */
+static int64_t lease_end_ns(const agent *self)
+{
+    bool runs = is_elastic(self) && self->rounds.news.phase == RDZV_RUNS;
+    return runs ? self->rounds.news.valid_until_ns : INT64_MAX;
+}
+
+static void take_deadline(agent *self)
+{
+    if (self->state == AGENT_RUNNING || !has_workers(self) || !clock_passed(self->deadline_ns))
+        return;
+    if (self->state == AGENT_FAILING && self->cause_end_ns == 0)
+        self->cause_end_ns = clock_deadline_ns(SHUTDOWN_CAUSE_MS);
+    if (awaits_cause(self) && is_cause_to_come(self)) {
+        self->deadline_ns = self->cause_end_ns;
+        return;
+    }
+    bool may_leave = self->state == AGENT_FAILING || (self->state == AGENT_LEAVING && self->pauses);
+    if (may_leave && is_elastic(self)) {
+        enter_leaving(self, false);
+    } else if (self->state < AGENT_STOPPING) {
+        enter_stopping(self, SIGTERM, self->spec->policy.stop_ms);
+    } else if (self->state == AGENT_STOPPING) {
+        enter_killing(self);
+    } else {
+        LOG_E("%d ranks did not end %d s after SIGKILL (a stuck device or disk?)",
+              self->group.running, KILLED_MS / 1000);
+        self->state = AGENT_BROKEN;
+    }
+}
+
+static void tell_health(const agent *self)
+{
+    const char *state = self->state == AGENT_RUNNING ? "runs"
+                        : has_workers(self)          ? "stops"
+                                                     : "waits";
+    const worker_spec *spec = self->spec;
+    health_facts facts = {.state = state,
+                          .round = self->number,
+                          .restarts = spec->restarts,
+                          .world_size = spec->world_size,
+                          .first_rank = worker_spec_first_rank(spec, spec->node_rank),
+                          .nproc = spec->nproc};
+    if (self->health == NULL)
+        return;
+    worker_logs_dumps(&spec->logs, self->number, facts.pages);
+    health_check_beat(self->health, &facts);
+}
+
+/* One wait, of wait_ms at most (-1: without end), for a signal, a worker's end or output, or news
+ * of the other nodes or the rounds; and what follows from it. Also before and after an attempt. */
+static status wait_once(agent *self, int wait_ms)
+{
+    struct pollfd *fds = self->polled;
+    int n = 4, channel_fd = self->channel != NULL ? agent_channel_fd(self->channel) : -1;
+    int lease_ms = clock_remaining_ms(lease_end_ns(self));
+    if (wait_ms < 0 || wait_ms > lease_ms)
+        wait_ms = lease_ms;
+    int rounds_fd = is_elastic(self) ? rdzv_fd(self->rounds.rdzv) : -1;
+    fds[0] = (struct pollfd){.fd = self->signals.fd, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = self->group.child_fd, .events = POLLIN};
+    fds[2] = (struct pollfd){.fd = channel_fd, .events = POLLIN}; /* poll() passes over -1 */
+    fds[3] = (struct pollfd){.fd = rounds_fd, .events = POLLIN};
+    n += output_console_poll(&self->console, fds + n);
+    int group_at = n;
+    n += worker_group_poll(&self->group, fds + n);
+    if (poll(fds, (nfds_t)n, health_check_wait_ms(self->health, wait_ms)) < 0 && errno != EINTR)
+        return FAIL(STATUS_IO, "poll: %s", strerror(errno));
+    tell_health(self);
+    output_console_push(&self->console);
+    if (fds[0].revents != 0)
+        take_signals(self);
+    if (fds[2].revents != 0)
+        take_news(self);
+    if (fds[3].revents != 0 || clock_passed(lease_end_ns(self)))
+        take_round_news(self);
+    if (fds[1].revents != 0)
+        take_ends(self);
+    worker_group_read(&self->group, fds + group_at);
+    take_departures(self);
+    take_deadline(self);
+    if (has_workers(self) && self->group.running == 0)
+        self->state = how_it_ended(self);
+    return STATUS_OK;
+}
+
+static void log_workers(const agent *self, int kept)
+{
+    const worker_group *group = &self->group;
+    pid_t *pids = calloc((size_t)group->n + 1, sizeof *pids);
+    for (int i = 0; i < group->n && pids != NULL; i++)
+        pids[i] = group->workers[i].pid;
+    if (pids != NULL)
+        event_log_workers(self->events, self->number, pids, group->n, kept);
+    free(pids);
+}
+
+/* Of a static job: which nodes there are is known from the start, and their ids are not. */
+static void log_beginning(const agent *self)
+{
+    const worker_spec *spec = self->spec;
+    round_state now = {.round = self->number,
+                       .restarts = spec->restarts,
+                       .members = calloc((size_t)spec->nnodes, sizeof *now.members),
+                       .n = spec->nnodes};
+    for (int i = 0; i < now.n && now.members != NULL; i++)
+        now.members[i].nproc = spec->nproc;
+    if (now.members != NULL)
+        event_log_round_begins(self->events, &now, spec->node_rank);
+    free(now.members);
+}
+
+/* An agent that was told to stop, or whose round is over already, starts no worker, and the attempt
+ * is over. */
+static status start_attempt(agent *self)
+{
+    int kept = 0;
+    for (int i = 0; i < self->group.n; i++)
+        kept += self->group.workers[i].waits;
+    TRY(worker_logs_start(&self->spec->logs, self->number, self->spec->nproc));
+    self->kills_next = self->not_started = false;
+    self->leaves = is_elastic(self) && self->rounds.news.phase != RDZV_RUNS;
+    self->signal_ns = 0;
+    if (self->channel != NULL)
+        agent_channel_start(self->channel, self->number);
+    take_signals(self);
+    self->signal = self->signals.first;
+    enter(self, AGENT_RUNNING, 0);
+    worker_group_clear(&self->group, self->number);
+    if (self->signal == 0 && !self->leaves && worker_group_start(&self->group) != STATUS_OK) {
+        LOG_E("%s", status_text());
+        self->not_started = true;
+        enter_stopping(self, SIGTERM, self->spec->policy.stop_ms);
+        if (self->channel != NULL)
+            agent_channel_tell_trouble(self->channel);
+    }
+    if (!is_elastic(self))
+        log_beginning(self);
+    log_workers(self, kept);
+    if (self->channel != NULL)
+        take_news(self);
+    if (self->group.running == 0)
+        self->state = how_it_ended(self);
+    return STATUS_OK;
+}
+
+/* Elastic: ends the workers that wait for their next place. */
+static status end_waiting(agent *self)
+{
+    agent_state ended = self->state;
+    worker_group_resume(&self->group);
+    if (self->group.running == 0)
+        return STATUS_OK;
+    enter_stopping(self, SIGTERM, self->spec->policy.stop_ms);
+    while (has_workers(self))
+        TRY(wait_once(self, clock_remaining_ms(self->deadline_ns)));
+    worker_group_finish(&self->group, KILL_LEFTOVERS);
+    self->state = ended;
+    return STATUS_OK;
+}
+
+/* Starts all workers, unless the agent was told to stop, and waits until none is left: `state` says
+ * how it ended. */
+static status run_attempt(agent *self)
+{
+    TRY(start_attempt(self));
+    while (has_workers(self)) {
+        bool timed = self->state != AGENT_RUNNING;
+        TRY(wait_once(self, timed ? clock_remaining_ms(self->deadline_ns) : -1));
+    }
+    /* What a worker that ended well has left running is meant to run. */
+    worker_group_finish(&self->group,
+                        self->state == AGENT_SUCCEEDED ? KEEP_LEFTOVERS : KILL_LEFTOVERS);
+    return STATUS_OK;
+}
+/* The job. */
 
 static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
 {
     worker_start start = {.spec = spec, .started_ns = started_ns, .file_limit = file_limit_raise()};
     *self = (agent){.spec = spec, .memory_kills = -1};
-    self->attempt = (attempt){.spec = spec, .console = &self->console, .signals = &self->signals};
     output_console_init(&self->console);
     self->console.own = spec->policy.own;
     (void)process_failure_memory_was_short(&self->memory_kills);
@@ -48,16 +664,19 @@ static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
     self->console.stop_fd = self->signals.fd;
     start.signal_mask = self->signals.before;
     TRY(worker_logs_open(&spec->logs, spec->run_id));
-    return attempt_init(&self->attempt, &start);
+    self->polled = calloc((size_t)spec->nproc * WORKER_GROUP_FDS + FIXED_FDS, sizeof *self->polled);
+    if (self->polled == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d workers", spec->nproc);
+    return worker_group_create(&start, &self->console, &self->group);
 }
 
 /* The channel is done with. If its thread hangs it is left to itself. */
 static void close_channel(agent *self)
 {
-    bool ended = agent_channel_destroy(self->attempt.channel);
+    bool ended = agent_channel_destroy(self->channel);
     self->has_lost_thread = self->has_lost_thread || !ended;
-    self->attempt.channel = NULL;
-    self->attempt.nodes = (agent_channel_snapshot){0};
+    self->channel = NULL;
+    self->nodes = (agent_channel_snapshot){0};
 }
 
 /* Frees the agent. Returns `code`, or what to exit with instead. */
@@ -65,13 +684,17 @@ static int agent_close(agent *self, int code)
 {
     close_channel(self);
     bool is_last_thread = !self->has_lost_thread;
-    if (attempt_end_waiting(&self->attempt) != STATUS_OK)
+    if (end_waiting(self) != STATUS_OK)
         LOG_E("%s", status_text());
-    round_agent_destroy(self->attempt.rounds);
+    close_rounds(&self->rounds);
+    self->spec->members = NULL;
     if (is_last_thread)
         store_server_destroy(self->server);
-    health_check_close(self->attempt.health);
-    attempt_close(&self->attempt);
+    health_check_close(self->health);
+    if (self->state >= AGENT_SUCCEEDED)
+        worker_group_drain_leftovers(&self->group);
+    worker_group_destroy(&self->group);
+    free(self->polled);
     if (self->spec->restarts > 0 && self->spec->logs.folder[0] != '\0')
         LOG_I("what the failed attempts left: %s", self->spec->logs.folder);
     worker_logs_close(&self->spec->logs, self->anything_failed);
@@ -81,36 +704,14 @@ static int agent_close(agent *self, int code)
         code = standard_streams_lost(stdout_error, self->spec->stdout_has_result, code);
         output_console_flush(&self->console);
     }
-    event_log_ends(self->attempt.events, self->spec->round, code);
-    event_log_close(self->attempt.events);
+    event_log_ends(self->events, self->spec->round, code);
+    event_log_close(self->events);
     stop_signals_close(&self->signals);
     if (!is_last_thread)
         return code; /* the console stays for the others' log */
     output_console_close(&self->console);
     free(self);
     return code;
-}
-
-/* Waits until the nodes have met, or will not: then the channel's `failure` says why, or the agent
- * was told to stop. */
-static status await_nodes(agent *self)
-{
-    attempt *current = &self->attempt;
-    const agent_channel_snapshot *nodes = &current->nodes;
-    int64_t cancel_ns = 0;
-    while (!nodes->joined && nodes->failure == NULL &&
-           (cancel_ns == 0 || !clock_passed(cancel_ns))) {
-        bool over = current->rounds != NULL && current->news.phase != RDZV_RUNS;
-        if ((over || self->signals.first != 0) && cancel_ns == 0) {
-            agent_channel_cancel_join(current->channel);
-            cancel_ns = clock_deadline_ns(CANCEL_MS);
-        }
-        TRY(attempt_wait(current, cancel_ns == 0 ? -1 : clock_remaining_ms(cancel_ns)));
-    }
-    if (nodes->joined && self->signals.first != 0)
-        /* too late not to join: no worker is started, and the others hear why */
-        agent_channel_tell_stop(current->channel, self->signals.first);
-    return STATUS_OK;
 }
 
 /* `how` is "the nodes were joining". *code: what to exit with. */
@@ -120,30 +721,140 @@ static status stopped_while(const agent *self, const char *how, int *code)
     return FAIL(STATUS_PEER, "SIG%s while %s", sigabbrev_np(self->signals.first), how);
 }
 
-/* Several nodes: all agents meet before any starts a worker. *code: what to exit with. */
-static status join(agent *self, int *code)
+static status fail_unmet(const agent *self, const char *why)
 {
-    attempt *current = &self->attempt;
-    TRY(agent_channel_create(self->spec, self->server, &current->channel));
-    TRY(await_nodes(self));
-    if (!current->nodes.joined)
-        return self->signals.first != 0 ? stopped_while(self, "the nodes were joining", code)
-                                        : FAIL(STATUS_PEER, "%s", current->nodes.failure);
-    if (self->spec->counts_nodes) {
-        node_count_apply(self->spec, current->nodes.nnodes);
-        current->group.n = self->spec->nproc;
+    return FAIL(STATUS_TIMEOUT, "no round has begun within %.3g s (--join-timeout): %s",
+                (double)self->spec->join_ms * 1e-3, why);
+}
+
+/* Elastic: waits for a round that this node is in, and begins it. *over: there will be none, and
+ * *code is what to exit with. */
+static status await_round(agent *self, bool *over, int *code)
+{
+    const rdzv_news *news = &self->rounds.news;
+    const int64_t since_ns = self->rounds.unmet_ns;
+    *code = EXIT_CODE_RENDEZVOUS;
+    event_log_waits(self->events, self->spec->round);
+    look_at_rounds(self);
+    while (news->phase == RDZV_WAITS && self->signals.first == 0) {
+        int64_t end_ns = since_ns + self->spec->join_ms * 1000000;
+        TRY(wait_once(self, since_ns != 0 ? clock_remaining_ms(end_ns) : -1));
+        if (since_ns != 0 && clock_passed(end_ns))
+            return fail_unmet(self, "the others did not meet this node, and go on without it");
     }
+    if (self->signals.first != 0)
+        return stopped_while(self, "this node was waiting for the others", code);
+    if (news->phase == RDZV_FAILED)
+        return FAIL(news->failure, "%s", news->reason);
+    if (news->phase != RDZV_CLOSED)
+        return begin_round(self);
+    *over = true;
+    bool well = news->ending == ROUND_WELL;
+    if (well && self->rounds.unfinished) {
+        *code = EXIT_CODE_PEER;
+        return FAIL(STATUS_PEER,
+                    "the job '%s' was closed (%s), but this node's ranks had not ended well in "
+                    "round %lld, so that is not believed: did the others end without this node, or "
+                    "who else reaches the rendezvous?",
+                    self->spec->run_id, news->reason, (long long)self->spec->round);
+    }
+    *code = well ? EXIT_SUCCESS : EXIT_CODE_RENDEZVOUS;
+    log_line(well ? LOG_INFO : LOG_ERROR, "the job '%s' has ended: %s%s", self->spec->run_id,
+             news->reason,
+             self->spec->round == 0 ? "; a new job takes another --rdzv-id on all nodes" : "");
     return STATUS_OK;
 }
 
-/* Serves or finds the store, and meets the other nodes. */
-static status rendezvous(agent *self, int *code)
+/* Elastic: notes since when no round has begun. Whether that is too long. */
+static bool is_too_late(agent *self, bool unmet)
 {
+    int64_t now_ns = clock_now_ns(), *since_ns = &self->rounds.unmet_ns;
+    if (!unmet || *since_ns == 0)
+        *since_ns = unmet ? now_ns : 0;
+    return unmet && now_ns - *since_ns > self->spec->join_ms * 1000000;
+}
+
+typedef enum parting {
+    PARTING_UNMET,  /* the nodes of the round have not met: who was noted did not come */
+    PARTING_APART,  /* they have, and not all ranks: node 0 names the last one */
+    PARTING_PLAIN,  /* it has ended, at no cost */
+    PARTING_COUNTS, /* it costs a restart */
+} parting;
+
+/* Elastic: no rank of this node runs the round any more, and the job goes on. */
+static void part(agent *self, parting how)
+{
+    rounds *r = &self->rounds;
+    if (how == PARTING_APART && self->spec->node_rank == 0)
+        note_lost(self, self->spec->nnodes - 1);
+    rdzv_departure word = {.lost = r->lost,
+                           .n_lost = r->n_lost,
+                           .restarts = self->spec->restarts + (how == PARTING_COUNTS),
+                           .unmet = how == PARTING_UNMET || how == PARTING_APART};
+    round_fence_set(r->fence, 0);
+    rdzv_leave(r->rdzv, &word);
+}
+
+/* Elastic: what the round leaves behind. The channel knows who is lost. */
+static void clear_round(agent *self)
+{
+    for (int node = 0; self->nodes.known != NULL && node < self->spec->nnodes; node++)
+        if (self->nodes.known[node].lost)
+            note_lost(self, node);
+    close_channel(self);
+    store_server_forget(self->server);
+}
+
+/* The nodes have not met. Those of an elastic job try it again in the next round. */
+static status give_up_meeting(agent *self, int *code)
+{
+    const agent_channel_snapshot *nodes = &self->nodes;
+    if (self->signals.first != 0)
+        return stopped_while(self, "the nodes were joining", code);
+    if (!is_elastic(self))
+        return FAIL(STATUS_PEER, "%s", nodes->failure);
+    bool over = self->rounds.news.phase != RDZV_RUNS;
+    const char *why = over || nodes->failure == NULL ? self->rounds.news.reason : nodes->failure;
+    if (nodes->unfit) {
+        *code = EXIT_CODE_USAGE;
+        return FAIL(STATUS_INVALID, "%s", nodes->failure);
+    }
+    if (is_too_late(self, true))
+        return fail_unmet(self, why);
+    LOG_W("round %lld does not begin: %s", (long long)self->spec->round, why);
+    clear_round(self);
+    part(self, PARTING_UNMET);
+    return STATUS_OK;
+}
+
+/* Several nodes: all agents of the job, or of the round, meet before any starts a worker. They stay
+ * in touch until the job ends, or the round. *met: they have. */
+static status meet(agent *self, bool *met, int *code)
+{
+    const agent_channel_snapshot *nodes = &self->nodes;
+    int64_t cancel_ns = 0;
+    *met = true;
     *code = EXIT_CODE_RENDEZVOUS;
-    TRY(agent_store_open(self->spec, &self->server));
-    if (self->spec->nnodes > 1)
-        TRY(join(self, code));
-    agent_store_describe(self->spec);
+    if (self->channel != NULL || (self->spec->nnodes == 1 && !is_elastic(self)))
+        return STATUS_OK;
+    TRY(agent_channel_create(self->spec, self->spec->node_rank == 0 ? self->server : NULL,
+                             &self->channel));
+    while (!nodes->joined && nodes->failure == NULL &&
+           (cancel_ns == 0 || !clock_passed(cancel_ns))) {
+        bool over = is_elastic(self) && self->rounds.news.phase != RDZV_RUNS;
+        if ((over || self->signals.first != 0) && cancel_ns == 0) {
+            agent_channel_cancel_join(self->channel);
+            cancel_ns = clock_deadline_ns(CANCEL_MS);
+        }
+        TRY(wait_once(self, cancel_ns == 0 ? -1 : clock_remaining_ms(cancel_ns)));
+    }
+    *met = nodes->joined;
+    if (!nodes->joined)
+        return give_up_meeting(self, code);
+    if (self->spec->counts_nodes) {
+        node_count_apply(self->spec, nodes->nnodes);
+        self->group.n = self->spec->nproc;
+    }
     return STATUS_OK;
 }
 
@@ -155,7 +866,7 @@ static status decide_alone(agent *self, const node_report *own, group_outcome *o
     bool for_others = own->state == AGENT_STOPPED && own->signal != 0;
     if (self->signals.first != own->signal || for_others)
         out->code = 128 + self->signals.first;
-    else if (self->attempt.nodes.failure != NULL && !out->failed)
+    else if (self->nodes.failure != NULL && !out->failed)
         out->code = EXIT_CODE_PEER;
     return STATUS_OK;
 }
@@ -163,30 +874,33 @@ static status decide_alone(agent *self, const node_report *own, group_outcome *o
 /* One node: it decides. Several: node 0 does, for all. */
 static status hear_outcome(agent *self, const node_report *own, group_outcome *out)
 {
-    attempt *current = &self->attempt;
     int64_t deadline_ns = 0;
-    if (current->channel == NULL)
+    node_report told = *own;
+    if (self->channel == NULL)
         return group_outcome_make(own, 1, self->spec, out);
-    if (current->nodes.failure == NULL)
-        agent_channel_tell_report(current->channel, own);
-    while (!current->nodes.has_outcome && current->nodes.failure == NULL) {
+    if (self->nodes.failure == NULL)
+        agent_channel_tell_report(self->channel, own);
+    while (!self->nodes.has_outcome && self->nodes.failure == NULL) {
         int signal = self->signals.first;
         if (deadline_ns == 0 && signal != 0)
             deadline_ns = clock_deadline_ns(OUTCOME_MS);
         if (deadline_ns != 0 && clock_passed(deadline_ns)) {
             /* The others shall not wait for this node in the next attempt, should there be one. */
-            agent_channel_start(current->channel, current->number + 1);
-            agent_channel_tell_report(current->channel,
+            agent_channel_start(self->channel, self->number + 1);
+            agent_channel_tell_report(self->channel,
                                       &(node_report){.state = AGENT_SIGNALED, .signal = signal});
             return decide_alone(self, own, out);
         }
-        if (signal != own->signal)
-            agent_channel_tell_trouble(current->channel);
-        TRY(attempt_wait(current, deadline_ns != 0 ? clock_remaining_ms(deadline_ns) : -1));
+        if (signal != told.signal) { /* node 0 starts no further attempt */
+            told.signal = signal;
+            agent_channel_tell_report(self->channel, &told);
+            agent_channel_tell_trouble(self->channel);
+        }
+        TRY(wait_once(self, deadline_ns != 0 ? clock_remaining_ms(deadline_ns) : -1));
     }
-    if (!current->nodes.has_outcome)
+    if (!self->nodes.has_outcome)
         return decide_alone(self, own, out);
-    *out = agent_channel_take_outcome(current->channel);
+    *out = agent_channel_take_outcome(self->channel);
     return group_outcome_doubt(own, self->spec, out);
 }
 
@@ -194,11 +908,9 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
 static status conclude(agent *self, int *code, group_outcome *out)
 {
     node_report own;
-    const attempt *current = &self->attempt;
     bool memory_killed = process_failure_memory_was_short(&self->memory_kills);
-    TRY(node_report_make(&current->group, current->state, self->signals.first, memory_killed,
-                         &own));
-    self->unfinished = own.state != AGENT_SUCCEEDED;
+    TRY(node_report_make(&self->group, self->state, self->signals.first, memory_killed, &own));
+    self->rounds.unfinished = own.state != AGENT_SUCCEEDED;
     status st = hear_outcome(self, &own, out);
     if (st == STATUS_OK)
         failure_report_show(&(failure_report){self->spec, &own, out}, &self->console);
@@ -213,194 +925,98 @@ static status conclude(agent *self, int *code, group_outcome *out)
     return STATUS_OK;
 }
 
-/* Runs attempt after attempt until none is to follow. *code: what to exit with. */
-static status run_attempts(agent *self, int *code)
+/* Static: all start again with the same nodes, or the job is over. */
+static void go_on(agent *self, const group_outcome *outcome, bool *again)
 {
-    for (;; self->attempt.number++, self->spec->restarts++) {
-        group_outcome outcome;
-        *code = EXIT_CODE_INTERNAL;
-        TRY(attempt_run(&self->attempt));
-        TRY(conclude(self, code, &outcome));
-        bool again = outcome.again;
-        group_outcome_free(&outcome);
-        if (!again)
-            return STATUS_OK;
-        if (self->attempt.channel == NULL)
-            store_server_forget(self->server);
-    }
+    *again = outcome->again;
+    if (!*again)
+        return;
+    self->number++;
+    self->spec->restarts++;
+    if (self->channel == NULL)
+        store_server_forget(self->server);
 }
 
-static status fail_unmet(const agent *self, const char *why)
+/* Elastic: ends the round. */
+static status leave_round(agent *self, const group_outcome *outcome, bool *again, int *code)
 {
-    return FAIL(STATUS_TIMEOUT, "no round has begun within %.3g s (--join-timeout): %s",
-                (double)self->spec->join_ms * 1e-3, why);
-}
-
-/* Elastic: waits for a round that this node is in. *over: there will be none, and *code is what to
- * exit with. */
-static status await_round(agent *self, bool *over, int *code)
-{
-    attempt *current = &self->attempt;
-    *code = EXIT_CODE_RENDEZVOUS;
-    *over = false;
-    event_log_waits(current->events, self->spec->round);
-    current->news = round_agent_look(current->rounds);
-    while (current->news.phase == RDZV_WAITS && self->signals.first == 0) {
-        int64_t end_ns = self->unmet_ns + self->spec->join_ms * 1000000;
-        TRY(attempt_wait(current, self->unmet_ns != 0 ? clock_remaining_ms(end_ns) : -1));
-        if (self->unmet_ns != 0 && clock_passed(end_ns))
-            return fail_unmet(self, "the others did not meet this node, and go on without it");
-    }
-    if (self->signals.first != 0)
-        return stopped_while(self, "this node was waiting for the others", code);
-    if (current->news.phase == RDZV_FAILED)
-        return FAIL(current->news.failure, "%s", current->news.reason);
-    if (current->news.phase != RDZV_CLOSED)
-        return STATUS_OK;
-    *over = true;
-    bool well = current->news.ending == ROUND_WELL;
-    if (well && self->unfinished) {
-        *code = EXIT_CODE_PEER;
-        return FAIL(STATUS_PEER,
-                    "the job '%s' was closed (%s), but this node's ranks had not ended well in "
-                    "round %lld, so that is not believed: did the others end without this node, or "
-                    "who else reaches the rendezvous?",
-                    self->spec->run_id, current->news.reason, (long long)self->spec->round);
-    }
-    *code = well ? EXIT_SUCCESS : EXIT_CODE_RENDEZVOUS;
-    log_line(well ? LOG_INFO : LOG_ERROR, "the job '%s' has ended: %s%s", self->spec->run_id,
-             current->news.reason,
-             self->spec->round == 0 ? "; a new job takes another --rdzv-id on all nodes" : "");
-    return STATUS_OK;
-}
-
-/* Elastic: notes since when no round has begun. Whether that is too long. */
-static bool is_too_late(agent *self, bool unmet)
-{
-    int64_t now_ns = clock_now_ns();
-    if (!unmet || self->unmet_ns == 0)
-        self->unmet_ns = unmet ? now_ns : 0;
-    return unmet && now_ns - self->unmet_ns > self->spec->join_ms * 1000000;
-}
-
-/* Elastic: of the round that this node leaves. */
-static void note_lost(agent *self, const group_outcome *outcome)
-{
-    attempt *current = &self->attempt;
-    for (int i = 0; i < outcome->n_lost; i++)
-        round_agent_note_lost(current->rounds, outcome->lost[i]);
-    for (int node = 0; current->nodes.lost != NULL && node < self->spec->nnodes; node++)
-        if (current->nodes.lost[node])
-            round_agent_note_lost(current->rounds, node);
-}
-
-/* Elastic: the nodes of the round have not met. *again: this node takes part in the next one. */
-static status give_round_up(agent *self, bool *again, int *code)
-{
-    attempt *current = &self->attempt;
-    const agent_channel_snapshot *nodes = &current->nodes;
-    bool over = current->news.phase != RDZV_RUNS;
-    const char *why = over || nodes->failure == NULL ? current->news.reason : nodes->failure;
-    *code = EXIT_CODE_RENDEZVOUS;
-    if (self->signals.first != 0)
-        return stopped_while(self, "the nodes were joining", code);
-    if (nodes->unfit) {
-        *code = EXIT_CODE_USAGE;
-        return FAIL(STATUS_INVALID, "%s", nodes->failure);
-    }
-    if (is_too_late(self, true))
-        return fail_unmet(self, why);
-    LOG_W("round %lld does not begin: %s", (long long)self->spec->round, why);
-    note_lost(self, &(group_outcome){0});
-    close_channel(self);
-    store_server_forget(self->server);
-    round_agent_left(current->rounds, ROUND_PARTING_UNMET);
-    *again = true;
-    return STATUS_OK;
-}
-
-/* Elastic: meets the other nodes of the round, and runs it. *again: this node takes part in the
- * next one. */
-static status run_round(agent *self, bool *again, int *code)
-{
-    attempt *current = &self->attempt;
-    group_outcome outcome;
-    *again = false;
-    TRY(round_agent_begin(current->rounds));
-    TRY(agent_channel_create(self->spec, self->spec->node_rank == 0 ? self->server : NULL,
-                             &current->channel));
-    TRY(await_nodes(self));
-    if (!current->nodes.joined)
-        return give_round_up(self, again, code);
-    current->number = (int)self->spec->round;
-    *code = EXIT_CODE_INTERNAL;
-    TRY(attempt_run(current));
-    TRY(conclude(self, code, &outcome));
-    if (is_too_late(self, outcome.unmet)) {
-        group_outcome_free(&outcome);
+    if (is_too_late(self, outcome->unmet)) {
         *code = EXIT_CODE_RENDEZVOUS;
         return fail_unmet(self, "its ranks have not all met");
     }
-    bool cut_off = current->nodes.failure != NULL && !current->nodes.has_outcome;
-    bool goes_on = outcome.again || cut_off;
+    bool cut_off = self->nodes.failure != NULL && !self->nodes.has_outcome;
+    bool goes_on = outcome->again || cut_off;
     *again = goes_on && self->signals.first == 0;
-    note_lost(self, &outcome);
-    close_channel(self);
-    store_server_forget(self->server);
-    if (*again)
-        round_agent_left(current->rounds, outcome.unmet                ? ROUND_PARTING_APART
-                                          : !cut_off && outcome.counts ? ROUND_PARTING_COUNTS
-                                                                       : ROUND_PARTING_PLAIN);
-    else if (goes_on)
+    for (int i = 0; i < outcome->n_lost; i++)
+        note_lost(self, outcome->lost[i]);
+    clear_round(self);
+    if (*again) {
+        part(self, outcome->unmet                ? PARTING_APART
+                   : !cut_off && outcome->counts ? PARTING_COUNTS
+                                                 : PARTING_PLAIN);
+    } else if (goes_on) {
         *code = 128 + self->signals.first; /* the others go on */
-    else if (outcome.code == 0)
-        round_agent_close(current->rounds, ROUND_WELL);
-    else if (self->signals.first == 0)
-        round_agent_close(current->rounds, ROUND_BADLY);
-    group_outcome_free(&outcome);
-    return STATUS_OK;
-}
-
-/* Elastic: round after round. */
-static status run_rounds(agent *self, int *code)
-{
-    attempt *current = &self->attempt;
-    *code = EXIT_CODE_INTERNAL; /* short of descriptors it would try again and again */
-    TRY(status_context(file_limit_check(ROUNDS_FDS), "the launcher of an elastic job needs"));
-    *code = EXIT_CODE_RENDEZVOUS;
-    TRY(agent_store_open_own(self->spec, &self->server));
-    TRY(round_agent_create(self->spec, self->id, current->events, &current->rounds));
-    if (self->spec->policy.own)
-        current->group.start.fence_fd = round_agent_fence_fd(current->rounds);
-    for (bool over = false, again = true; again;) {
-        TRY(await_round(self, &over, code));
-        if (over)
-            return STATUS_OK;
-        TRY(run_round(self, &again, code));
+    } else if (outcome->code == 0 || self->signals.first == 0) {
+        bool well = outcome->code == 0;
+        const char *reason = well ? "all ranks have ended well" : "a rank has failed";
+        event_log_closed(self->events, self->spec->round, reason);
+        rdzv_end_job(self->rounds.rdzv, well ? ROUND_WELL : ROUND_BADLY, reason);
     }
     return STATUS_OK;
 }
 
-/* For those who watch from outside. */
-static status open_windows(agent *self)
+/* Serves or finds the store. An elastic job's nodes then announce themselves where they meet. */
+static status open_job(agent *self, int *code)
 {
-    const worker_spec *spec = self->spec;
-    attempt *current = &self->attempt;
-    round_agent_make_id(self->id);
-    TRY(event_log_open(spec->event_log, spec->run_id, self->id, &current->events));
-    return health_check_open(spec->local_addr, spec->health_check_port, HEALTH_CHECK_LATE_MS,
-                             &current->health);
+    worker_spec *spec = self->spec;
+    *code = EXIT_CODE_USAGE; /* for those who watch from outside: */
+    make_id(self->id);
+    TRY(event_log_open(spec->event_log, spec->run_id, self->id, &self->events));
+    TRY(health_check_open(spec->local_addr, spec->health_check_port, HEALTH_CHECK_LATE_MS,
+                          &self->health));
+    *code = EXIT_CODE_RENDEZVOUS;
+    if (!worker_spec_is_elastic(spec))
+        return agent_store_open(spec, &self->server);
+    *code = EXIT_CODE_INTERNAL; /* short of descriptors it would try again and again */
+    TRY(status_context(file_limit_check(ROUNDS_FDS), "the launcher of an elastic job needs"));
+    *code = EXIT_CODE_RENDEZVOUS;
+    TRY(agent_store_open_own(spec, &self->server));
+    TRY(open_rounds(self));
+    if (spec->policy.own)
+        self->group.start.fence_fd = round_fence_fd(self->rounds.fence);
+    return STATUS_OK;
 }
 
-/* All of the job; from now on a probe may ask. *code: what to exit with. */
+/* Attempt after attempt, or round after round, until none follows. *code: what to exit with. */
 static status run_job(agent *self, int *code)
 {
-    *code = EXIT_CODE_USAGE;
-    TRY(open_windows(self));
-    if (worker_spec_is_elastic(self->spec))
-        return run_rounds(self, code);
-    TRY(rendezvous(self, code));
-    return run_attempts(self, code);
+    TRY(open_job(self, code));
+    for (bool again = true; again;) {
+        bool over = false, met = false;
+        group_outcome outcome;
+        if (is_elastic(self))
+            TRY(await_round(self, &over, code));
+        if (over)
+            return STATUS_OK;
+        TRY(meet(self, &met, code));
+        if (!met)
+            continue;
+        if (is_elastic(self))
+            self->number = (int)self->spec->round;
+        else if (self->number == 0)
+            agent_store_describe(self->spec);
+        *code = EXIT_CODE_INTERNAL;
+        TRY(run_attempt(self));
+        TRY(conclude(self, code, &outcome));
+        status st = STATUS_OK;
+        if (is_elastic(self))
+            st = leave_round(self, &outcome, &again, code);
+        else
+            go_on(self, &outcome, &again);
+        group_outcome_free(&outcome);
+        TRY(st);
+    }
+    return STATUS_OK;
 }
 
 int agent_run(worker_spec *spec, int64_t started_ns)
@@ -417,7 +1033,7 @@ int agent_run(worker_spec *spec, int64_t started_ns)
         failure_report_own(st, code);
         self->console.hurried = true;
     }
-    if (st != STATUS_OK && self->attempt.nodes.joined)
-        agent_channel_tell_report(self->attempt.channel, &(node_report){.state = AGENT_BROKEN});
+    if (st != STATUS_OK && self->nodes.joined)
+        agent_channel_tell_report(self->channel, &(node_report){.state = AGENT_BROKEN});
     return agent_close(self, code);
 }

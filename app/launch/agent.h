@@ -23,7 +23,7 @@
  *   SAVING     SIGUSR1 to all: write a   FAILING    a worker failed
  *              checkpoint and end        STOPPING   after save_ms, a second signal (but SIGHUP), or
  *                                                   a worker that a signal ended instead
- *   LEAVING    elastic: all are asked    STOPPING   after PAUSE_MS and LEAVE_MS (attempt.c), or
+ *   LEAVING    elastic: all are asked    STOPPING   after PAUSE_MS and LEAVE_MS (agent.c), or
  *              to end the round                     save_ms, or a second signal
  *   STOPPING   SIGTERM to all; after a   KILLING    after stop_ms (signal_ms after a signal), or
  *              signal, programs of `run`            one more signal (two, if none came before)
@@ -33,13 +33,12 @@
  * RUNNING and FAILING go on to LEAVING in an elastic job whose round is over, or that ends for this
  * node by a signal. As soon as no worker is left, in whatever state that is, the attempt has ended:
  * SUCCEEDED, PREEMPTED, DIVERGED, SIGNALED, STOPPED, LEFT, FAILED or BROKEN. Node 0 hears that of
- * all nodes (coordinator.h) and decides what all do next (group_outcome.h). The times are those of
+ * all nodes (agent_channel.h) and decides what all do next (outcome.h). The times are those of
  * shutdown_policy (worker_spec.h).
  */
 #ifndef MNIST_DDP_APP_LAUNCH_AGENT_H
 #define MNIST_DDP_APP_LAUNCH_AGENT_H
 
-#include "app/launch/agent_state.h"
 #include "app/launch/worker_spec.h"
 
 /* Starts the workers (fork + exec with torchrun's environment), watches them, and returns the exit

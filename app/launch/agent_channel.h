@@ -6,8 +6,8 @@
 #ifndef MNIST_DDP_APP_LAUNCH_AGENT_CHANNEL_H
 #define MNIST_DDP_APP_LAUNCH_AGENT_CHANNEL_H
 
-#include "app/launch/group_outcome.h"
-#include "dist/store/store.h"
+#include "app/launch/outcome.h"
+#include "app/launch/roster.h"
 
 typedef struct agent_channel agent_channel;
 
@@ -18,10 +18,9 @@ typedef struct agent_channel_snapshot {
     const char *failure; /* before they have joined: why they will not; after: why this node is cut
                             off. Nothing more will come. NULL: none. The channel's */
     bool unfit;          /* of `failure`: this node does not fit the others */
-    const bool *lost;    /* elastic, of `failure`: by node, who is gone, or did not come in time.
-                            The channel's; NULL: nobody is known to be */
-    bool in_trouble;     /* this attempt is to be stopped */
-    bool has_outcome;    /* node 0 has decided on this attempt: agent_channel_take_outcome() */
+    const roster_node *known; /* of `failure`: who is lost; the channel's; NULL */
+    bool in_trouble;          /* this attempt is to be stopped */
+    bool has_outcome;         /* node 0 has decided on this attempt: agent_channel_take_outcome() */
 } agent_channel_snapshot;
 
 /* Joins the other nodes; in an elastic job those of the round, within the time after which a silent
@@ -40,9 +39,6 @@ void agent_channel_start(agent_channel *channel, int attempt);
 
 /* Tells the others to stop. */
 void agent_channel_tell_trouble(agent_channel *channel);
-
-/* Tells them that this agent was told to stop: node 0 starts no further attempt. */
-void agent_channel_tell_stop(agent_channel *channel, int signal);
 
 /* Tells how this node's workers ended. The outcome follows once all nodes have reported. Node 0
  * declares a node lost that is silent for keep_alive_ms * keep_alive_misses. */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FRONT_WORDS = 4, NUMBER_BYTES = 16, SHOWN_BYTES = 200, SCRIPT_BYTES = 1 << 20 };
+enum { FRONT_WORDS = 4, SHOWN_BYTES = 200, SCRIPT_BYTES = 1 << 20 };
 
 static const char MACRO[] = "${local_rank}";
 
@@ -156,51 +156,40 @@ status entrypoint_find(const options *opts, entrypoint *out)
     return st;
 }
 
-/* `word` with every macro replaced, into `out` unless that is NULL. Returns its length and that of
- * the zero byte. */
-static size_t substitute(const char *word, const char *number, char *out)
+status entrypoint_list(text_stream *words, char ***out)
 {
-    size_t length = 0, macro_length = sizeof MACRO - 1, number_length = strlen(number);
-    while (*word != '\0') {
-        bool macro = strncmp(word, MACRO, macro_length) == 0;
-        const char *from = macro ? number : word;
-        size_t n = macro ? number_length : 1;
-        if (out != NULL)
-            memcpy(out + length, from, n);
-        length += n;
-        word += macro ? macro_length : 1;
+    char *text = NULL;
+    size_t size_bytes = 0, n = 0;
+    TRY(text_stream_close(words, &text, &size_bytes));
+    for (size_t i = 0; i < size_bytes; i++)
+        n += text[i] == '\0';
+    char **block = malloc((n + 1) * sizeof *block + size_bytes);
+    if (block == NULL) {
+        free(text);
+        return FAIL(STATUS_NO_MEMORY, "%zu words", n);
     }
-    if (out != NULL)
-        out[length] = '\0';
-    return length + 1;
+    char *at = memcpy(block + n + 1, text, size_bytes);
+    free(text);
+    for (size_t i = 0; i < n; i++, at += strlen(at) + 1)
+        block[i] = at;
+    block[n] = NULL;
+    *out = block;
+    return STATUS_OK;
 }
 
 status entrypoint_argv(const entrypoint *program, int local_rank, char ***out)
 {
-    char number[NUMBER_BYTES], flag[64];
-    snprintf(number, sizeof number, "%d", local_rank);
-    bool with_flag = program->local_rank_at >= 0;
-    snprintf(flag, sizeof flag, "%s=%s", with_flag ? program->local_rank_flag : "", number);
-    size_t pointers = ((size_t)program->count + 2) * sizeof(char *), bytes = strlen(flag) + 1;
-    for (int i = 0; i < program->count; i++)
-        bytes += substitute(program->words[i], number, NULL);
-    char **block = malloc(pointers + bytes);
-    if (block == NULL)
-        return FAIL(STATUS_NO_MEMORY, "arguments of local rank %d", local_rank);
-    char *text = (char *)block + pointers;
-    int n = 0;
+    text_stream words;
+    TRY(text_stream_open(&words));
     for (int i = 0; i <= program->count; i++) {
-        if (with_flag && i == program->local_rank_at) {
-            block[n++] = text;
-            memcpy(text, flag, strlen(flag) + 1);
-            text += strlen(flag) + 1;
-        }
-        if (i == program->count)
-            break;
-        block[n++] = text;
-        text += substitute(program->words[i], number, text);
+        if (i == program->local_rank_at)
+            fprintf(words.file, "%s=%d%c", program->local_rank_flag, local_rank, '\0');
+        const char *word = i < program->count ? program->words[i] : NULL;
+        for (const char *at; word != NULL && (at = strstr(word, MACRO)) != NULL;
+             word = at + sizeof MACRO - 1)
+            fprintf(words.file, "%.*s%d", (int)(at - word), word, local_rank);
+        if (word != NULL)
+            fprintf(words.file, "%s%c", word, '\0');
     }
-    block[n] = NULL;
-    *out = block;
-    return STATUS_OK;
+    return status_context(entrypoint_list(&words, out), "arguments of local rank %d", local_rank);
 }

@@ -5,6 +5,7 @@
 #include "app/options/options.h"
 #include "base/file.h"
 #include "base/status.h"
+#include "base/text.h"
 
 #include <stdbool.h>
 
@@ -25,7 +26,11 @@ status entrypoint_self(int argc, char **argv, entrypoint *out);
 status entrypoint_find(const options *opts, entrypoint *out);
 void entrypoint_free(entrypoint *program);
 
-/* argv for one worker, "${local_rank}" replaced, one block of memory: free with free(). */
+/* What was written, words with a zero byte each, as a list that ends with NULL, in one block of
+ * memory: free with free(). Closes the stream. */
+status entrypoint_list(text_stream *words, char ***out);
+
+/* argv for one worker, "${local_rank}" replaced; likewise. */
 status entrypoint_argv(const entrypoint *program, int local_rank, char ***out);
 
 #endif

@@ -1,14 +1,14 @@
 #include "app/launch/outer_launcher.h"
 
-#include "app/launch/mpirun.h"
-#include "app/launch/slurm_list.h"
 #include "app/launch/worker_spec.h"
 #include "base/digest.h"
 #include "base/host.h"
 #include "base/log.h"
+#include "base/module.h"
 #include "base/text.h"
 #include "dist/store/store.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -17,7 +17,418 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HOST_BYTES = 256 };
+/* Slurm's short forms of lists: hosts as "n[1-3,7]", tasks per node as "2(x3),1". */
+
+enum { MAX_TASKS = 1 << 20 };
+
+/* The first number of the brackets at *at, which moves after them: "08" of "[08-11,20]". NULL if
+ * they are not closed or hold none. */
+static const char *first_of_brackets(const char **at, size_t *length)
+{
+    const char *first = *at + 1, *end = strchr(first, ']');
+    *length = strspn(first, "0123456789");
+    if (end == NULL || *length == 0 || strcspn(first, ",-]") != *length)
+        return NULL;
+    *at = end + 1;
+    return first;
+}
+
+bool slurm_list_first_host(const char *list, char *out, size_t size_bytes)
+{
+    size_t used = 0;
+    for (const char *at = list; *at != '\0' && *at != ',';) {
+        const char *piece = at;
+        size_t length = strcspn(at, "[,");
+        if (length > 0)
+            at += length;
+        else if ((piece = first_of_brackets(&at, &length)) == NULL)
+            return false;
+        if (used + length >= size_bytes)
+            return false;
+        memcpy(out + used, piece, length);
+        used += length;
+    }
+    out[used] = '\0';
+    return used > 0;
+}
+
+bool slurm_list_tasks(const char *list, int node, int *tasks, int *all)
+{
+    int nodes = 0, sum = 0, found = -1;
+    for (const char *at = list;; at++) {
+        int each = 0, times = 1;
+        if (!number_next(&at, 1, MAX_TASKS, &each))
+            return false;
+        if (strncmp(at, "(x", 2) == 0) {
+            at += 2;
+            if (!number_next(&at, 1, MAX_TASKS, &times) || *at++ != ')')
+                return false;
+        }
+        if (node >= nodes && node < nodes + times)
+            found = each;
+        if (each > (MAX_TASKS - sum) / times)
+            return false;
+        nodes += times;
+        sum += each * times;
+        if (*at == '\0')
+            break;
+        if (*at != ',')
+            return false;
+    }
+    if (found < 0)
+        return false;
+    *tasks = found;
+    *all = sum;
+    return true;
+}
+
+/* The first row whose variables are set counts: it is what started this process itself. mpirun
+ * inside an allocation sets its own variables beside Slurm's, and torchrun inside either.
+ *
+ * RANK is torchrun's, or set by hand; but in a pod it may be Kubeflow's, which sets no LOCAL_RANK.
+ * A batch script has SLURM_PROCID, and is no step of srun's. SLURM_NTASKS and SLURM_TASKS_PER_NODE
+ * may be the job's, so the step's come first. PMIx tells the number of processes to who calls it;
+ * the environment does not have it. Of an Indexed Job it is not told at all: --nnodes has it. */
+/* clang-format off */
+static const launcher_row ROWS[] = {
+    {.name = "torchrun", .title = "torchrun's variables",
+     .start = "torchrun --nproc-per-node=4 --no-python",
+     .needs = {"RANK"}, .lacks = {"KUBERNETES_SERVICE_HOST"},
+     .rank = {"RANK"}, .size = {"WORLD_SIZE"}, .is_torchrun = true},
+    {.name = "torchrun", .title = "torchrun's variables",
+     .needs = {"RANK", "LOCAL_RANK"},
+     .rank = {"RANK"}, .size = {"WORLD_SIZE"}, .is_torchrun = true},
+
+    {.name = "openmpi", .title = "mpirun (Open MPI)", .start = "mpirun -n 4",
+     .needs = {"OMPI_COMM_WORLD_RANK"},
+     .rank = {"OMPI_COMM_WORLD_RANK"}, .size = {"OMPI_COMM_WORLD_SIZE"},
+     .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"}, .local_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
+     .job = {"PMIX_NAMESPACE"}},
+    {.name = "openmpi", .title = "mpirun (MVAPICH2)",
+     .needs = {"MV2_COMM_WORLD_RANK"},
+     .rank = {"MV2_COMM_WORLD_RANK"}, .size = {"MV2_COMM_WORLD_SIZE"},
+     .local_rank = {"MV2_COMM_WORLD_LOCAL_RANK"}, .local_size = {"MV2_COMM_WORLD_LOCAL_SIZE"}},
+    {.name = "openmpi", .title = "mpiexec (MPICH, Intel MPI)",
+     .needs = {"PMI_RANK"},
+     .rank = {"PMI_RANK"}, .size = {"PMI_SIZE"},
+     .local_rank = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
+     .local_size = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"}, .in_step = true},
+    {.name = "openmpi", .title = "a launcher with PMIx",
+     .needs = {"PMIX_RANK"},
+     .rank = {"PMIX_RANK"}, .in_step = true},
+
+    {.name = "slurm", .title = "srun", .start = "srun -n 4",
+     .needs = {"SLURM_PROCID", "SLURM_STEP_ID"},
+     .rank = {"SLURM_PROCID"}, .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+     .local_rank = {"SLURM_LOCALID"}, .node = {"SLURM_NODEID"},
+     .tasks = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"},
+     .hosts = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"},
+     .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+
+    {.name = "kubernetes", .title = "Kubeflow (PET_*)", .start = "a Job with completionMode: Indexed",
+     .needs = {"KUBERNETES_SERVICE_HOST", "PET_NODE_RANK", "PET_NNODES"},
+     .rank = {"PET_NODE_RANK"}, .size = {"PET_NNODES"}, .is_pod = true},
+    {.name = "kubernetes", .title = "Kubeflow's PyTorchJob",
+     .needs = {"KUBERNETES_SERVICE_HOST", "RANK", "WORLD_SIZE", "MASTER_ADDR"},
+     .rank = {"RANK"}, .size = {"WORLD_SIZE"}, .is_pod = true},
+    {.name = "kubernetes", .title = "a Kubernetes Indexed Job",
+     .needs = {"JOB_COMPLETION_INDEX"},
+     .rank = {"JOB_COMPLETION_INDEX"}, .is_pod = true, .names_host = true},
+};
+/* clang-format on */
+enum { N_ROWS = sizeof ROWS / sizeof ROWS[0] };
+
+/* The first of the list that is set: its name; NULL. */
+static const char *launcher_variable(const launcher_variables list)
+{
+    for (int i = 0; i < LAUNCHER_VARIABLES && list[i] != NULL; i++)
+        if (environment_text(list[i]) != NULL)
+            return list[i];
+    return NULL;
+}
+
+static bool all_are_set(const launcher_variables list)
+{
+    for (int i = 0; i < LAUNCHER_VARIABLES && list[i] != NULL; i++)
+        if (environment_text(list[i]) == NULL)
+            return false;
+    return true;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    const char *one = environment_text(a), *other = environment_text(b);
+    return one != NULL && other != NULL && strcmp(one, other) == 0;
+}
+
+/* With --mpi=pmi2 or pmix, srun sets PMI's variables beside its own. mpiexec may use srun as well,
+ * to start a process of its own on each node; its numbers are others then. */
+static bool is_srun(const launcher_row *row)
+{
+    if (!row->in_step || environment_text("SLURM_STEP_ID") == NULL ||
+        !same_text(row->rank[0], "SLURM_PROCID"))
+        return false;
+    const char *name_space = environment_text("PMIX_NAMESPACE");
+    return row->size[0] != NULL ? same_text(row->size[0], "SLURM_STEP_NUM_TASKS")
+                                : name_space != NULL && strncmp(name_space, "slurm.", 6) == 0;
+}
+
+static bool holds(const launcher_row *row, const char *name)
+{
+    bool any = strcmp(name, "auto") == 0;
+    return (any || strcmp(name, row->name) == 0) && all_are_set(row->needs) &&
+           !(any && (launcher_variable(row->lacks) != NULL || is_srun(row)));
+}
+
+/* The first launcher whose variables are set: any for the name "auto", else one of that name.
+ * NULL: none. `with_torchrun` is false for who starts ranks himself, and is none. */
+static const launcher_row *launcher_table_find(const char *name, bool with_torchrun)
+{
+    for (int i = 0; i < N_ROWS; i++)
+        if (holds(&ROWS[i], name) && (with_torchrun || !ROWS[i].is_torchrun))
+            return &ROWS[i];
+    return NULL;
+}
+
+/* Another launcher after it whose variables are set as well; NULL. */
+static const launcher_row *launcher_table_next(const launcher_row *row)
+{
+    for (int i = (int)(row - ROWS) + 1; i < N_ROWS; i++)
+        if (strcmp(ROWS[i].name, row->name) != 0 && holds(&ROWS[i], "auto"))
+            return &ROWS[i];
+    return NULL;
+}
+
+/* Adds a word to a list of them. */
+static void add_word(char *list, size_t size_bytes, const char *separator, const char *word)
+{
+    size_t length = strlen(list);
+    snprintf(list + length, size_bytes - length, "%s%s", length > 0 ? separator : "", word);
+}
+
+static void add_words(char *list, size_t size_bytes, const char *separator,
+                      const launcher_variables names)
+{
+    for (int i = 0; i < LAUNCHER_VARIABLES && names[i] != NULL; i++)
+        add_word(list, size_bytes, separator, names[i]);
+}
+
+/* The variables that the launchers of this name are known by, for messages. */
+static void launcher_table_needs(const char *name, char *out, size_t size_bytes)
+{
+    out[0] = '\0';
+    for (int i = 0; i < N_ROWS; i++) {
+        char all[LAUNCHER_FROM_BYTES] = "";
+        add_words(all, sizeof all, " and ", ROWS[i].needs);
+        if (strcmp(ROWS[i].name, name) == 0)
+            add_word(out, size_bytes, ", or ", all);
+    }
+}
+
+/* How its processes are started, "mpirun -n 4". */
+static const char *launcher_table_start(const char *name)
+{
+    for (int i = 0; i < N_ROWS; i++)
+        if (strcmp(ROWS[i].name, name) == 0)
+            return ROWS[i].start;
+    return "";
+}
+
+/* *out: the number in the first of the variables that is set, which is noted; -1 if none is. */
+static status read_number(const launcher_variables list, int least, int *out, char *from)
+{
+    const char *name = launcher_variable(list);
+    *out = -1;
+    if (name == NULL)
+        return STATUS_OK;
+    if (!number_parse(getenv(name), least, INT_MAX, out))
+        return FAIL(STATUS_INVALID,
+                    "environment variable %s=%.40s is not a whole number from %d on", name,
+                    getenv(name), least);
+    add_word(from, LAUNCHER_FROM_BYTES, ", ", name);
+    return STATUS_OK;
+}
+
+/* Slurm says how many tasks each node has in one list. */
+static status read_tasks(const launcher_row *row, launcher_place *place)
+{
+    const char *name = launcher_variable(row->tasks);
+    int all = 0;
+    if (name == NULL || place->node < 0)
+        return STATUS_OK;
+    if (!slurm_list_tasks(getenv(name), place->node, &place->local_size, &all))
+        return FAIL(STATUS_INVALID, "%s=%.80s does not say how many tasks node %s=%d has", name,
+                    getenv(name), launcher_variable(row->node), place->node);
+    if (all != place->size)
+        return FAIL(STATUS_INVALID, "%s=%.80s is %d tasks, but %s=%d", name, getenv(name), all,
+                    launcher_variable(row->size), place->size);
+    add_word(place->from, sizeof place->from, ", ", name);
+    return STATUS_OK;
+}
+
+static status check_place(const launcher_row *row, const launcher_place *place)
+{
+    const char *rank = launcher_variable(row->rank), *size = launcher_variable(row->size);
+    const char *local_rank = launcher_variable(row->local_rank);
+    if (size == NULL && row->size[0] != NULL)
+        return FAIL(STATUS_INVALID, "%s=%d is set, but %s is not: how many processes are there?",
+                    rank, place->rank, row->size[0]);
+    if (size != NULL && place->rank >= place->size)
+        return FAIL(STATUS_INVALID, "%s=%d, but %s=%d: it is to be 0 to %d", rank, place->rank,
+                    size, place->size, place->size - 1);
+    if (place->local_size > place->size && size != NULL)
+        return FAIL(STATUS_INVALID, "%s=%d, but %s=%d: more processes on this node than in all",
+                    launcher_variable(row->local_size), place->local_size, size, place->size);
+    if (place->local_size >= 0 && place->local_rank >= place->local_size)
+        return FAIL(STATUS_INVALID, "%s=%d, but this node has %d processes, as %s says", local_rank,
+                    place->local_rank, place->local_size,
+                    launcher_variable(row->tasks[0] != NULL ? row->tasks : row->local_size));
+    return STATUS_OK;
+}
+
+/* A launcher that srun has started on each node may leave its processes srun's variables, which are
+ * not theirs. */
+static status check_step(const launcher_row *row)
+{
+    if (strcmp(row->name, "slurm") != 0 || environment_text("PMIX_RANK") == NULL ||
+        same_text("PMIX_RANK", "SLURM_PROCID"))
+        return STATUS_OK;
+    return FAIL(
+        STATUS_INVALID,
+        "SLURM_PROCID=%.20s, but PMIX_RANK=%.20s: another launcher runs inside srun's step, "
+        "and does not say how many processes it has started; use srun alone, or Open MPI's "
+        "mpirun",
+        getenv("SLURM_PROCID"), getenv("PMIX_RANK"));
+}
+
+/* Reads the place. STATUS_INVALID if a number is none, a needed one is missing or they contradict
+ * each other; the message names the variables. `size` may be -1 only if the row has none. */
+static status launcher_place_read(const launcher_row *row, launcher_place *out)
+{
+    launcher_place place = {.rank = -1};
+    TRY(check_step(row));
+    TRY(read_number(row->rank, 0, &place.rank, place.from));
+    TRY(read_number(row->size, 1, &place.size, place.from));
+    TRY(read_number(row->local_rank, 0, &place.local_rank, place.from));
+    TRY(read_number(row->local_size, 1, &place.local_size, place.from));
+    TRY(read_number(row->node, 0, &place.node, place.from));
+    if (row->is_pod) {
+        place.local_rank = 0;
+        place.local_size = 1;
+        place.node = place.rank;
+    }
+    TRY(read_tasks(row, &place));
+    TRY(check_place(row, &place));
+    *out = place;
+    return STATUS_OK;
+}
+
+/* What no other job of the launcher has, "slurm-17.0"; the variables that say it into `from`. false
+ * if they are not set. */
+static bool launcher_job_id(const launcher_row *row, char *out, size_t size_bytes,
+                            char from[LAUNCHER_FROM_BYTES])
+{
+    out[0] = from[0] = '\0';
+    if (row->job[0] == NULL || !all_are_set(row->job))
+        return false;
+    snprintf(out, size_bytes, "%s", row->name);
+    for (int i = 0; i < LAUNCHER_VARIABLES && row->job[i] != NULL; i++)
+        add_word(out, size_bytes, i == 0 ? "-" : ".", getenv(row->job[i]));
+    add_words(from, LAUNCHER_FROM_BYTES, " and ", row->job);
+    return true;
+}
+
+enum { FRONT_WORDS = 24, NUMBER_BYTES = 16, HOST_BYTES = 256 };
+
+static const char VARIABLE[] = "MNIST_DDP_MPIRUN";
+
+/* More ranks than cores are nothing to be refused here, nor is root. The ranks choose their cores
+ * by themselves, and say themselves why they fail. After a failure the others have some seconds to
+ * say what they saw. All are on this host: without its "ras" mpirun does not read which nodes an
+ * allocation has, and knows this one as localhost. */
+static int front_words(const char *ranks, const char *host, const char **words)
+{
+    static const char *const front[] = {"--oversubscribe",
+                                        "--bind-to",
+                                        "none",
+                                        "--quiet",
+                                        "--mca",
+                                        "odls_base_sigkill_timeout",
+                                        "5",
+                                        "--mca",
+                                        "ras",
+                                        "^slurm,gridengine,tm,lsf",
+                                        "-n"};
+    int n = 0;
+    words[n++] = "mpirun";
+    if (geteuid() == 0)
+        words[n++] = "--allow-run-as-root";
+    for (size_t i = 0; i < sizeof front / sizeof front[0]; i++)
+        words[n++] = front[i];
+    words[n++] = ranks;
+    words[n++] = "--host";
+    words[n++] = host;
+    return n;
+}
+
+static status check(const worker_spec *spec)
+{
+    const module *found = NULL;
+    char path[FILE_PATH_BYTES];
+    const char *rank = environment_text("OMPI_COMM_WORLD_RANK");
+    if (spec->nnodes > 1)
+        return FAIL(STATUS_INVALID,
+                    "--backend=mpi on %d nodes: only mpirun can start these ranks; type mpirun -n "
+                    "%d -H HOST1:%d,HOST2:%d%s before this command, and --master-addr=HOST1 in it "
+                    "instead of the flags of a launcher",
+                    spec->nnodes, spec->world_size, spec->nproc, spec->nproc,
+                    spec->nnodes > 2 ? ",..." : "");
+    if (rank != NULL)
+        return FAIL(STATUS_INVALID,
+                    "--backend=mpi: mpirun has started this process already "
+                    "(OMPI_COMM_WORLD_RANK=%.20s), and cannot be called again: type mpirun -n %d, "
+                    "and leave the flags of a launcher out",
+                    rank, spec->world_size);
+    if (module_open("mpi", &found) != STATUS_OK)
+        return status_context(STATUS_INVALID, "backend mpi");
+    if (!executable_find("mpirun", path))
+        return FAIL(STATUS_INVALID,
+                    "backend mpi: there is no mpirun in $PATH: install openmpi-bin, or use "
+                    "--backend=shm");
+    return STATUS_OK;
+}
+
+status mpirun_become(const worker_spec *spec, int argc, char **argv)
+{
+    char ranks[NUMBER_BYTES], host[HOST_BYTES], self[FILE_PATH_BYTES];
+    TRY(check(spec));
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length < 0)
+        return FAIL(STATUS_IO, "read /proc/self/exe: %s", strerror(errno));
+    self[length] = '\0';
+    const char **words = calloc((size_t)argc + FRONT_WORDS, sizeof *words);
+    if (words == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the arguments of mpirun");
+    snprintf(ranks, sizeof ranks, "%d", spec->nproc);
+    snprintf(host, sizeof host, "localhost:%d", spec->nproc);
+    int n = front_words(ranks, host, words);
+    words[n++] = self;
+    for (int i = 1; i < argc; i++)
+        words[n++] = argv[i];
+    setenv(VARIABLE, ranks, 1);
+    if (!isatty(STDOUT_FILENO)) /* mpirun gives rank 0 a terminal, whatever is behind it */
+        setenv("TERM", "dumb", 1);
+    execvp(words[0], (char *const *)(const void *)words);
+    free(words);
+    return FAIL(STATUS_IO, "mpirun: %s", strerror(errno));
+}
+
+bool mpirun_started_this(void)
+{
+    const char *ranks = environment_text(VARIABLE),
+               *size = environment_text("OMPI_COMM_WORLD_SIZE");
+    return ranks != NULL && size != NULL && strcmp(ranks, size) == 0;
+}
 
 status pod_name_first(const char *name, int index, char *out, size_t size_bytes)
 {

@@ -1,19 +1,57 @@
-/* Who has started this process: a launcher that is not ours (app/launch/launcher_table.h), or
- * nobody. Its processes are the ranks of one job; or launchers of ours, one on each node, if the
- * settings ask for several ranks a node. */
+/* Who has started this process: a launcher that is not ours (the table in outer_launcher.c, which
+ * docs/internals/cluster.md shows), or nobody. Its processes are the ranks of one job; or launchers
+ * of ours, one on each node, if the settings ask for several ranks a node. */
 #ifndef MNIST_DDP_APP_LAUNCH_OUTER_LAUNCHER_H
 #define MNIST_DDP_APP_LAUNCH_OUTER_LAUNCHER_H
 
-#include "app/launch/launcher_table.h"
-#include "app/options/options.h"
-#include "base/status.h"
+#include "app/launch/worker_spec.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+
+/* The first host of a list of Slurm's, "n1" of "n[1-3,7],login"; numbers keep their zeros. false if
+ * the text is no such list, or the host does not fit. */
+bool slurm_list_first_host(const char *list, char *out, size_t size_bytes);
+
+/* The tasks of node `node`, and those of all nodes. false if the text is no such list, or it has no
+ * such node. */
+bool slurm_list_tasks(const char *list, int node, int *tasks, int *all);
 
 /* "<job>-0.<service>..." of "<job>-<index>.<service>...", the full name of an Indexed Job's pod. */
 status pod_name_first(const char *name, int index, char *out, size_t size_bytes);
 
 enum { OUTER_LAUNCHER_TEXT_BYTES = 1200 };
+
+enum { LAUNCHER_VARIABLES = 4, LAUNCHER_FROM_BYTES = 320 };
+
+/* A list of variables; NULL at its end. */
+typedef const char *launcher_variables[LAUNCHER_VARIABLES];
+
+typedef struct launcher_row {
+    const char *name;         /* as --launcher has it: "openmpi" */
+    const char *title;        /* for messages: "mpirun (Open MPI)" */
+    const char *start;        /* how to start four processes by it */
+    launcher_variables needs; /* it is this launcher if all are set, */
+    launcher_variables lacks; /* and none of these, unless it is asked for by name */
+
+    /* Of each list, the first one that is set counts. */
+    launcher_variables rank, size, local_rank, local_size, node;
+    launcher_variables tasks; /* processes of each node, as "2(x3),1" */
+    launcher_variables hosts; /* all nodes, as "n[1-3,7]" */
+    launcher_variables job;   /* all of them together are what no other job has */
+    bool in_step;             /* srun sets these variables too, and then Slurm's say more */
+    bool is_torchrun;         /* they are what a rank reads itself (dist/rendezvous.h) */
+    bool is_pod;              /* its processes are on hosts of their own */
+    bool names_host;          /* the host's name ends with the process's number */
+} launcher_row;
+
+/* What the variables say; -1: nothing. */
+typedef struct launcher_place {
+    int rank, size;
+    int local_rank, local_size; /* among the processes of this node */
+    int node;
+    char from[LAUNCHER_FROM_BYTES]; /* the variables that said it: "PMI_RANK, PMI_SIZE" */
+} launcher_place;
 
 typedef enum outer_role {
     OUTER_ROLE_ALONE, /* no launcher, or one with a single process */
@@ -49,5 +87,17 @@ bool outer_launcher_speaks(const outer_launcher *outer);
 
 /* "srun: rank 0 of 4, from SLURM_PROCID, ...", one line. */
 void outer_launcher_describe(const outer_launcher *outer, char out[OUTER_LAUNCHER_TEXT_BYTES]);
+
+/* Ranks of backend mpi, which MPI's own launcher starts. */
+
+/* Becomes mpirun, which starts this program with the same arguments as each rank of this host; so
+ * its exit code is this process's. Returns only on failure: STATUS_INVALID, with what to type, if
+ * there are several nodes, mpirun has started this process itself, or there is no mpirun or no
+ * module mpi. */
+status mpirun_become(const worker_spec *spec, int argc, char **argv);
+
+/* Whether this process is one of the ranks that mpirun_become has started. The flags of a launcher
+ * have been followed by then. */
+bool mpirun_started_this(void);
 
 #endif

@@ -5,6 +5,7 @@
 #include "app/common/local_network.h"
 #include "app/common/standard_streams.h"
 #include "app/common/stop_signals.h"
+#include "app/options/command_table.h"
 #include "app/train/rank_context.h"
 #include "app/train/run_folder.h"
 #include "app/train/strategy.h"
@@ -13,10 +14,13 @@
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 enum {
     NOT_GIVEN = -1,
@@ -25,15 +29,274 @@ enum {
     DEFAULT_SHUTDOWN_S = 30, /* as torchrun */
     WEEK_S = 604800,
     SHOWN_BYTES = 80,
+    WORD_BYTES = ETCD_FILE_BYTES, /* of a pair of --rdzv-conf, so that a file of it has room */
+    MAX_MISSES = 1000,
+    C10D_PORT = 29400, /* torchrun's, of an endpoint without one */
+    ETCD_PORT = 2379,
 };
 
-/* The settings as given, before they are made to fit. */
+/* The settings as given, before they are made to fit. Numbers may be NOT_GIVEN. */
 typedef struct request {
-    int nproc, min_nodes, nnodes, node_rank, world_size, master_port; /* NOT_GIVEN */
-    bool counts_nodes;
-    char master_addr[SPEC_ADDRESS_BYTES]; /* "" */
-    rdzv_config rdzv;
+    worker_spec spec;                 /* what it becomes */
+    rdzv_backend backend;             /* --rdzv-backend */
+    char address[SPEC_ADDRESS_BYTES]; /* of the endpoint, etcd's first one; or --master-addr; "" */
+    int port;                         /* likewise */
+    int is_https;                     /* --rdzv-conf's protocol: of endpoints that do not say it */
+    int is_host; /* 0 or 1: whether this node serves the store; NOT_GIVEN: nobody says */
 } request;
+
+/* --rdzv-conf, --rdzv-backend and --rdzv-endpoint. */
+
+typedef enum key_kind {
+    KEY_NOTHING, /* of torchrun's backends; means nothing here */
+    KEY_MS,      /* int64_t, and so many seconds as it is given */
+    KEY_COUNT,   /* int */
+    KEY_TRUTH,   /* int: 0 or 1; "http" and "https" likewise */
+    KEY_FILE,    /* of etcd_access */
+} key_kind;
+
+#define AT(field) offsetof(request, field)
+
+static const struct {
+    const char *name;
+    key_kind kind;
+    size_t at;
+} KEYS[] = {
+    {"join_timeout", KEY_MS, AT(spec.join_ms)},
+    {"timeout", KEY_MS, AT(spec.join_ms)},
+    {"last_call_timeout", KEY_MS, AT(spec.last_call_ms)},
+    {"read_timeout", KEY_MS, AT(spec.read_ms)},
+    {"keep_alive_interval", KEY_MS, AT(spec.keep_alive_ms)},
+    {"keep_alive_max_attempt", KEY_COUNT, AT(spec.keep_alive_misses)},
+    {"is_host", KEY_TRUTH, AT(is_host)},
+    {"protocol", KEY_TRUTH, AT(is_https)},
+    {"cacert", KEY_FILE, AT(spec.access.cacert)},
+    {"cert", KEY_FILE, AT(spec.access.cert)},
+    {"key", KEY_FILE, AT(spec.access.key)},
+    {"close_timeout", KEY_NOTHING, 0},
+    {"store_type", KEY_NOTHING, 0},
+    {"use_libuv", KEY_NOTHING, 0},
+    {"rank", KEY_NOTHING, 0},
+    {"heartbeat_timeout", KEY_NOTHING, 0},
+};
+
+static status ms_of(const char *key, const char *value, int64_t *out)
+{
+    const char *at = value;
+    double seconds = 0.0;
+    if (!number_next_real(&at, &seconds) || *at != '\0' || !(seconds > 0.0) || seconds > WEEK_S)
+        return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is not a number of seconds", key, value);
+    *out = (int64_t)(seconds * 1e3) > 0 ? (int64_t)(seconds * 1e3) : 1;
+    return STATUS_OK;
+}
+
+static status truth_of(const char *key, const char *value, int *out)
+{
+    static const char *const words[][2] = {{"0", "1"},    {"false", "true"}, {"f", "t"},
+                                           {"no", "yes"}, {"n", "y"},        {"http", "https"}};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        for (int truth = 0; truth < 2; truth++)
+            if (strcasecmp(value, words[i][truth]) == 0) {
+                *out = truth;
+                return STATUS_OK;
+            }
+    return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is neither %s", key, value,
+                key[0] == 'p' ? "http nor https" : "true nor false");
+}
+
+static status take_value(size_t i, const char *value, request *want)
+{
+    void *field = (char *)want + KEYS[i].at;
+    if (KEYS[i].kind == KEY_MS)
+        return ms_of(KEYS[i].name, value, field);
+    if (KEYS[i].kind == KEY_TRUTH)
+        return truth_of(KEYS[i].name, value, field);
+    if (KEYS[i].kind == KEY_FILE)
+        strcpy(field, value); /* of a pair, so it has room */
+    if (KEYS[i].kind == KEY_COUNT && !number_parse(value, 1, MAX_MISSES, field))
+        return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is not a whole number from 1 to %d",
+                    KEYS[i].name, value, MAX_MISSES);
+    return STATUS_OK;
+}
+
+static status take_pair(const char *key, const char *value, request *want)
+{
+    nearest search;
+    nearest_init(&search, key);
+    for (size_t i = 0; i < sizeof KEYS / sizeof KEYS[0]; i++) {
+        if (strcmp(key, KEYS[i].name) == 0)
+            return take_value(i, value, want);
+        nearest_offer(&search, KEYS[i].name);
+    }
+    if (nearest_found(&search))
+        return FAIL(STATUS_INVALID, "--rdzv-conf: no key '%.*s'; did you mean '%s'?", SHOWN_BYTES,
+                    key, search.best);
+    LOG_W("--rdzv-conf: '%.*s' means nothing here", SHOWN_BYTES, key);
+    return STATUS_OK;
+}
+
+static status read_pairs(const char *text, request *want)
+{
+    const char *at = text != NULL ? text : "", *word;
+    for (size_t length; (word = comma_list_next(&at, &length)) != NULL;) {
+        char pair[WORD_BYTES];
+        snprintf(pair, sizeof pair, "%.*s", (int)length, word);
+        char *equals = strchr(pair, '=');
+        if (length >= sizeof pair || equals == NULL || equals == pair || equals[1] == '\0')
+            return FAIL(STATUS_INVALID,
+                        "--rdzv-conf: '%.*s' is no KEY=VALUE, as in join_timeout=60,is_host=1",
+                        SHOWN_BYTES, word);
+        *equals = '\0';
+        TRY(take_pair(pair, equals + 1, want));
+    }
+    return STATUS_OK;
+}
+
+static status backend_of(const char *name, rdzv_backend *out)
+{
+    static const char *const names[] = {
+        [RDZV_STATIC] = "static", [RDZV_C10D] = "c10d", [RDZV_ETCD] = "etcd"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (rdzv_backend)i;
+            return STATUS_OK;
+        }
+    if (strcmp(name, "etcd-v2") == 0)
+        return FAIL(STATUS_INVALID, "--rdzv-backend=etcd-v2: that API is gone from etcd; give "
+                                    "--rdzv-backend=etcd for its v3 API, or --rdzv-backend=c10d "
+                                    "and the first machine's --rdzv-endpoint=HOST:PORT");
+    return FAIL(STATUS_INVALID, "--rdzv-backend: '%.*s' is not one of static, c10d, etcd",
+                SHOWN_BYTES, name);
+}
+
+/* The port of an endpoint that names none: torchrun's. */
+static int default_port(rdzv_backend backend)
+{
+    return backend == RDZV_STATIC ? STORE_DEFAULT_PORT
+           : backend == RDZV_C10D ? C10D_PORT
+                                  : ETCD_PORT;
+}
+
+/* Up to `stop`, with %XX as that byte. */
+static bool take_name(const char **at, char stop, char out[ETCD_NAME_BYTES])
+{
+    size_t n = 0;
+    for (; **at != stop; (*at)++, n++) {
+        unsigned code = (unsigned char)**at;
+        if (**at == '%' && (strspn(*at + 1, "0123456789abcdefABCDEF") < 2 ||
+                            sscanf(*at, "%%%2x", &code) != 1 || code == 0))
+            return false;
+        if (**at == '\0' || strchr(":/@", **at) != NULL || n + 1 == ETCD_NAME_BYTES)
+            return false;
+        *at += **at == '%' ? 2 : 0;
+        out[n] = (char)code;
+    }
+    out[n] = '\0';
+    (*at)++;
+    return n > 0;
+}
+
+/* One of the list, which gets it with its port. etcd's may say how to speak to it, and as whom. */
+static status add_endpoint(const char *text, request *want)
+{
+    char address[SPEC_ADDRESS_BYTES], name[SOCKET_ADDRESS_BYTES];
+    size_t used = strlen(want->spec.endpoints);
+    bool is_etcd = want->backend == RDZV_ETCD;
+    const char *scheme = is_etcd && strncmp(text, "https://", 8) == 0  ? "https://"
+                         : is_etcd && strncmp(text, "http://", 7) == 0 ? "http://"
+                         : is_etcd && want->is_https == 1              ? "https://"
+                                                                       : "";
+    int port = -1;
+    text += strncmp(text, scheme, strlen(scheme)) == 0 ? strlen(scheme) : 0;
+    if (strchr(text, '@') != NULL &&
+        (!is_etcd || (used > 0 && want->spec.access.user[0] == '\0') ||
+         !take_name(&text, ':', want->spec.access.user) ||
+         !take_name(&text, '@', want->spec.access.password) || strchr(text, '@') != NULL))
+        return FAIL(STATUS_INVALID, "a name and a password");
+    TRY(status_context(
+        socket_address_parse(text, default_port(want->backend), address, sizeof address, &port),
+        "--rdzv-endpoint"));
+    socket_address_name(address, port, name);
+    if (used > 0 && want->backend == RDZV_STATIC)
+        return FAIL(STATUS_INVALID, "--rdzv-endpoint: several need --rdzv-backend=etcd");
+    if (used > 0 && want->backend == RDZV_C10D)
+        return FAIL(STATUS_INVALID,
+                    "--rdzv-endpoint: c10d meets at one store, %s; several do not replicate: for "
+                    "a rendezvous that survives its host give --rdzv-backend=etcd",
+                    want->spec.endpoints);
+    if (used + strlen(scheme) + strlen(name) + 2 > sizeof want->spec.endpoints)
+        return FAIL(STATUS_INVALID, "--rdzv-endpoint: longer than %zu letters",
+                    sizeof want->spec.endpoints - 1);
+    sprintf(want->spec.endpoints + used, "%s%s%s", used > 0 ? "," : "", scheme, name);
+    if (used == 0) {
+        memcpy(want->address, address, sizeof address);
+        want->port = port;
+    }
+    return STATUS_OK;
+}
+
+static status read_endpoints(const char *text, request *want)
+{
+    const char *at = text != NULL ? text : "", *word;
+    for (size_t length; (word = comma_list_next(&at, &length)) != NULL;) {
+        char one[SPEC_ADDRESS_BYTES + 16];
+        if (length >= sizeof one)
+            return FAIL(STATUS_INVALID, "--rdzv-endpoint: '%.*s' is no HOST:PORT", SHOWN_BYTES,
+                        word);
+        snprintf(one, sizeof one, "%.*s", (int)length, word);
+        TRY(add_endpoint(one, want));
+    }
+    return STATUS_OK;
+}
+
+void worker_spec_each_endpoint(const char *endpoints, worker_spec_endpoint_fn *use, void *ctx)
+{
+    const char *at = endpoints, *word;
+    for (size_t length; (word = comma_list_next(&at, &length)) != NULL;) {
+        char one[SPEC_ADDRESS_BYTES + 16], address[SPEC_ADDRESS_BYTES];
+        int port = -1;
+        snprintf(one, sizeof one, "%.*s", (int)length, word);
+        const char *scheme_end = strstr(one, "://");
+        if (socket_address_parse(scheme_end != NULL ? scheme_end + 3 : one, 0, address,
+                                 sizeof address, &port) == STATUS_OK &&
+            !use(ctx, address, port))
+            return;
+    }
+}
+
+static void hide(char *text, const char *endpoints)
+{
+    char *at = strstr(text, endpoints);
+    if (at != NULL)
+        memset(at, 'x', (size_t)(strrchr(at, '@') - at));
+}
+
+void worker_spec_hide(const options *opts, int argc, char **argv)
+{
+    if (opts->rdzv_endpoint == NULL || strchr(opts->rdzv_endpoint, '@') == NULL)
+        return;
+    for (int i = 1; i < argc; i++)
+        hide(argv[i], opts->rdzv_endpoint);
+    for (char **variable = environ; *variable != NULL; variable++)
+        hide(*variable, opts->rdzv_endpoint);
+}
+
+/* torchrun's other keys of --rdzv-conf are accepted and mean nothing here; an unknown one is a
+ * warning. STATUS_INVALID, with what to type. */
+static status read_rdzv(const options *opts, request *want)
+{
+    TRY(backend_of(opts->rdzv_backend, &want->backend));
+    TRY(read_pairs(opts->rdzv_conf, want));
+    status st = read_endpoints(opts->rdzv_endpoint, want);
+    if (st != STATUS_OK && strchr(opts->rdzv_endpoint, '@') != NULL)
+        return FAIL(STATUS_INVALID,
+                    "--rdzv-endpoint, which is not shown as it may hold a password: expected "
+                    "[https://][USER:PASSWORD@]HOST:PORT, a user for etcd alone, and in its name "
+                    "and password %%2C for a comma, likewise of : / @ and %%");
+    return st;
+}
+
+/* How many workers. */
 
 /* What the user has set: the variable if it holds this text, else the flag. */
 static const char *name_of(const char *flag, const char *variable, const char *text)
@@ -85,15 +348,15 @@ status worker_spec_nnodes(const char *text, int *min, int *max)
 /* Whether node 0's address is one that other machines can reach. */
 static bool is_elsewhere(const request *want)
 {
-    return want->master_addr[0] != '\0' && !socket_address_says_loopback(want->master_addr);
+    return want->address[0] != '\0' && !socket_address_says_loopback(want->address);
 }
 
 /* As many nodes as come share the ranks: two at least. */
 static status count_nodes(request *want)
 {
-    want->counts_nodes = true;
-    want->nproc = want->world_size / 2;
-    want->nnodes = want->world_size < MAX_COUNTED ? want->world_size : MAX_COUNTED;
+    want->spec.counts_nodes = true;
+    want->spec.nproc = want->spec.world_size / 2;
+    want->spec.nnodes = want->spec.world_size < MAX_COUNTED ? want->spec.world_size : MAX_COUNTED;
     return STATUS_OK;
 }
 
@@ -102,26 +365,27 @@ static status count_nodes(request *want)
  * master_addr or with one of this machine; else the nodes count themselves. */
 static status fit(request *want, int gpu_count)
 {
-    int world = want->world_size;
+    int world = want->spec.world_size;
     if (world == NOT_GIVEN) {
-        want->nproc = want->nproc == NOT_GIVEN ? 1 : want->nproc;
-        want->nnodes = want->nnodes == NOT_GIVEN ? 1 : want->nnodes;
+        want->spec.nproc = want->spec.nproc == NOT_GIVEN ? 1 : want->spec.nproc;
+        want->spec.nnodes = want->spec.nnodes == NOT_GIVEN ? 1 : want->spec.nnodes;
         return STATUS_OK;
     }
-    if (want->nproc == NOT_GIVEN && want->nnodes != NOT_GIVEN) {
-        if (world % want->nnodes != 0)
+    if (want->spec.nproc == NOT_GIVEN && want->spec.nnodes != NOT_GIVEN) {
+        if (world % want->spec.nnodes != 0)
             return FAIL(STATUS_INVALID,
                         "--world-size=%d does not divide by --nnodes=%d; every machine runs the "
                         "same number of ranks: give --world-size=%d, say",
-                        world, want->nnodes, (world / want->nnodes + 1) * want->nnodes);
-        want->nproc = world / want->nnodes;
-    } else if (want->nproc == NOT_GIVEN) {
-        bool first = want->node_rank <= 0; /* or not given */
+                        world, want->spec.nnodes,
+                        (world / want->spec.nnodes + 1) * want->spec.nnodes);
+        want->spec.nproc = world / want->spec.nnodes;
+    } else if (want->spec.nproc == NOT_GIVEN) {
+        bool first = want->spec.node_rank <= 0; /* or not given */
         if (gpu_count > 0 && world % gpu_count == 0)
-            want->nproc = gpu_count;
+            want->spec.nproc = gpu_count;
         else if (first && !is_elsewhere(want))
-            want->nproc = world;
-        else if (want->node_rank >= 0 && is_elsewhere(want) && world > 1)
+            want->spec.nproc = world;
+        else if (want->spec.node_rank >= 0 && is_elsewhere(want) && world > 1)
             return count_nodes(want);
         else
             return FAIL(STATUS_INVALID,
@@ -129,66 +393,68 @@ static status fit(request *want, int gpu_count)
                         "--nproc-per-node=N, the ranks of each)",
                         world);
     }
-    if (want->nnodes == NOT_GIVEN && world % want->nproc != 0)
+    if (want->spec.nnodes == NOT_GIVEN && world % want->spec.nproc != 0)
         return FAIL(STATUS_INVALID,
                     "--world-size=%d does not divide by --nproc-per-node=%d; every machine runs "
                     "the same number of ranks",
-                    world, want->nproc);
-    if (want->nnodes == NOT_GIVEN)
-        want->nnodes = world / want->nproc;
-    if ((int64_t)want->nnodes * want->nproc != world)
+                    world, want->spec.nproc);
+    if (want->spec.nnodes == NOT_GIVEN)
+        want->spec.nnodes = world / want->spec.nproc;
+    if ((int64_t)want->spec.nnodes * want->spec.nproc != world)
         return FAIL(STATUS_INVALID,
                     "--world-size=%d, but %d machines with %d ranks each make %lld; leave "
                     "--world-size out",
-                    world, want->nnodes, want->nproc, (long long)want->nnodes * want->nproc);
+                    world, want->spec.nnodes, want->spec.nproc,
+                    (long long)want->spec.nnodes * want->spec.nproc);
     return STATUS_OK;
 }
 
 static status check_nodes(const request *want)
 {
-    if ((int64_t)want->nnodes * want->nproc > MAX_WORLD || want->nproc > NPROC_PER_NODE_MAX)
+    if ((int64_t)want->spec.nnodes * want->spec.nproc > MAX_WORLD ||
+        want->spec.nproc > NPROC_PER_NODE_MAX)
         return FAIL(STATUS_INVALID,
                     "%d machines with %d ranks each: at most %d ranks, %d of them "
                     "on one machine",
-                    want->nnodes, want->nproc, MAX_WORLD, NPROC_PER_NODE_MAX);
-    if (want->node_rank > 0 && want->nnodes == 1)
+                    want->spec.nnodes, want->spec.nproc, MAX_WORLD, NPROC_PER_NODE_MAX);
+    if (want->spec.node_rank > 0 && want->spec.nnodes == 1)
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d with 1 machine, which is number 0; leave --node-rank out, or "
                     "give --nnodes=%d or more",
-                    want->node_rank, want->node_rank + 1);
-    if (want->node_rank >= want->nnodes)
+                    want->spec.node_rank, want->spec.node_rank + 1);
+    if (want->spec.node_rank >= want->spec.nnodes)
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d with %d machines: they are numbered from 0 to %d; give "
                     "--node-rank=%d on the last one, or --nnodes=%d",
-                    want->node_rank, want->nnodes, want->nnodes - 1, want->nnodes - 1,
-                    want->node_rank + 1);
-    if (want->rdzv.backend == RDZV_ETCD && want->rdzv.endpoints[0] == '\0')
+                    want->spec.node_rank, want->spec.nnodes, want->spec.nnodes - 1,
+                    want->spec.nnodes - 1, want->spec.node_rank + 1);
+    if (want->backend == RDZV_ETCD && want->spec.endpoints[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--rdzv-backend=etcd: where is it? Give --rdzv-endpoint=HOST:PORT");
-    if (want->nnodes == 1)
+    if (want->spec.nnodes == 1)
         return STATUS_OK;
-    if (want->rdzv.backend == RDZV_STATIC && want->min_nodes < want->nnodes)
+    if (want->backend == RDZV_STATIC && want->spec.min_nodes < want->spec.nnodes)
         return FAIL(STATUS_INVALID,
                     "--nnodes=%d:%d: machines that come and go (elastic) need --rdzv-backend=c10d "
                     "or etcd, and --rdzv-endpoint=HOST:PORT; else give the number that will run: "
                     "--nnodes=%d",
-                    want->min_nodes, want->nnodes, want->nnodes);
-    if (want->rdzv.backend != RDZV_STATIC && want->rdzv.endpoints[0] == '\0')
+                    want->spec.min_nodes, want->spec.nnodes, want->spec.nnodes);
+    if (want->backend != RDZV_STATIC && want->spec.endpoints[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--rdzv-backend=%s with %d machines: where do they meet? Give "
                     "--rdzv-endpoint=HOST:PORT, the same on all",
-                    want->rdzv.backend == RDZV_C10D ? "c10d" : "etcd", want->nnodes);
-    if (want->node_rank > 0 && want->master_addr[0] == '\0')
+                    want->backend == RDZV_C10D ? "c10d" : "etcd", want->spec.nnodes);
+    if (want->spec.node_rank > 0 && want->address[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d of %d machines: where is machine 0? Give "
                     "--master-addr=ADDRESS, its address",
-                    want->node_rank, want->nnodes);
-    if (want->master_port == 0 && want->min_nodes > 1)
+                    want->spec.node_rank, want->spec.nnodes);
+    if (want->port == 0 && want->spec.min_nodes > 1)
         return FAIL(STATUS_INVALID,
                     "%s%s (a free port) cannot be known to %d machines; "
                     "give the same port on all, or none for %d",
-                    want->rdzv.endpoints[0] != '\0' ? "--rdzv-endpoint=" : "--master-port=0",
-                    want->rdzv.endpoints, want->min_nodes, rdzv_config_port(want->rdzv.backend));
+                    want->spec.endpoints[0] != '\0' ? "--rdzv-endpoint=" : "--master-port=0",
+                    want->spec.endpoints, want->spec.min_nodes, default_port(want->backend));
     return STATUS_OK;
 }
 
@@ -201,50 +467,41 @@ static status copy_text(const char *flag, const char *text, char *out, size_t si
 }
 
 /* The backend, and the address of the store. */
-static status request_rdzv(const options *opts, request *want)
+static status read_place(const options *opts, request *want)
 {
-    TRY(rdzv_config_read(opts, &want->rdzv));
-    if (want->rdzv.endpoints[0] != '\0') {
-        memcpy(want->master_addr, want->rdzv.address, sizeof want->master_addr);
-        want->master_port = want->rdzv.port;
+    TRY(read_rdzv(opts, want));
+    if (want->spec.endpoints[0] != '\0')
         return STATUS_OK;
-    }
     if (opts->master_addr != NULL)
-        TRY(copy_text("--master-addr", opts->master_addr, want->master_addr,
-                      sizeof want->master_addr));
-    want->master_port = (int)opts->master_port;
+        TRY(copy_text("--master-addr", opts->master_addr, want->address, sizeof want->address));
+    want->port = (int)opts->master_port;
     return STATUS_OK;
 }
 
-static status request_read(const options *opts, int cpu_count, int gpu_count, request *out)
+static status request_read(const options *opts, int cpu_count, int gpu_count, request *want)
 {
-    request want = {.world_size = (int)opts->world_size,
-                    .node_rank = (int)opts->node_rank,
-                    .master_port = NOT_GIVEN,
-                    .rdzv = rdzv_config_none()};
-    TRY(nproc_of(opts->nproc_per_node, cpu_count, gpu_count, &want.nproc));
-    if (want.nproc == NOT_GIVEN && want.world_size != NOT_GIVEN && opts->local_world_size >= 0)
-        want.nproc = (int)opts->local_world_size;
+    worker_spec *spec = &want->spec;
+    TRY(nproc_of(opts->nproc_per_node, cpu_count, gpu_count, &spec->nproc));
+    if (spec->nproc == NOT_GIVEN && spec->world_size != NOT_GIVEN && opts->local_world_size >= 0)
+        spec->nproc = (int)opts->local_world_size;
     bool may_spread = !strategy_of(opts)->is_one_process;
-    if (want.nproc == NOT_GIVEN && want.world_size == NOT_GIVEN && may_spread &&
+    if (spec->nproc == NOT_GIVEN && spec->world_size == NOT_GIVEN && may_spread &&
         device_list_named(opts) > 1)
-        want.nproc = device_list_named(opts); /* --devices=0,3: a rank each */
-    TRY(worker_spec_nnodes(opts->nnodes, &want.min_nodes, &want.nnodes));
+        spec->nproc = device_list_named(opts); /* --devices=0,3: a rank each */
+    TRY(worker_spec_nnodes(opts->nnodes, &spec->min_nodes, &spec->nnodes));
     if (!opts->standalone)
-        TRY(request_rdzv(opts, &want));
-    if (want.rdzv.backend != RDZV_STATIC && want.node_rank > 0)
+        TRY(read_place(opts, want));
+    if (want->backend != RDZV_STATIC && spec->node_rank > 0)
         LOG_W("--node-rank=%d is not used with --rdzv-backend=%s: nodes are numbered as they come",
-              want.node_rank, opts->rdzv_backend);
-    if (want.rdzv.backend != RDZV_STATIC)
-        want.node_rank = NOT_GIVEN;
+              spec->node_rank, opts->rdzv_backend);
+    if (want->backend != RDZV_STATIC)
+        spec->node_rank = NOT_GIVEN;
     if (opts->standalone) { /* as torchrun: whatever address and port were given */
-        if (want.nnodes > 1 || want.node_rank > 0)
+        if (spec->nnodes > 1 || spec->node_rank > 0)
             return FAIL(STATUS_INVALID, "--standalone means one machine; leave it out, or give "
                                         "neither --nnodes nor --node-rank");
-        want.nnodes = 1;
-        want.rdzv = rdzv_config_none();
+        spec->nnodes = 1;
     }
-    *out = want;
     return STATUS_OK;
 }
 
@@ -266,22 +523,23 @@ bool worker_spec_owns(const worker_spec *spec, const char *address)
 }
 
 /* Who serves the store, on which address and port. */
-static void place_store(const request *want, worker_spec *spec)
+static void place_store(request *want)
 {
-    bool one = spec->nnodes == 1 && spec->rdzv == RDZV_STATIC, given = want->master_addr[0] != '\0';
+    worker_spec *spec = &want->spec;
+    bool one = spec->nnodes == 1 && spec->rdzv == RDZV_STATIC, given = want->address[0] != '\0';
     /* The ranks of one machine need no other address than this, whatever was given. */
     snprintf(spec->master_addr, sizeof spec->master_addr, "%s",
-             one || !given ? "127.0.0.1" : want->master_addr);
-    spec->store_on_loopback = one || (given && socket_address_says_loopback(want->master_addr));
-    if (want->master_port != NOT_GIVEN)
-        spec->master_port = want->master_port;
+             one || !given ? "127.0.0.1" : want->address);
+    spec->store_on_loopback = one || (given && socket_address_says_loopback(want->address));
+    if (want->port != NOT_GIVEN)
+        spec->master_port = want->port;
     else
-        spec->master_port = one ? 0 : rdzv_config_port(want->rdzv.backend);
+        spec->master_port = one ? 0 : default_port(want->backend);
     if (one || (spec->rdzv == RDZV_STATIC && spec->node_rank == 0))
         spec->server = RDZV_HOST_HERE;
-    else if (spec->rdzv != RDZV_C10D || want->rdzv.is_host == 0)
+    else if (spec->rdzv != RDZV_C10D || want->is_host == 0)
         spec->server = RDZV_HOST_ELSEWHERE;
-    else if (want->rdzv.is_host == 1 || spec->master_port == 0)
+    else if (want->is_host == 1 || spec->master_port == 0)
         spec->server = RDZV_HOST_HERE;
     else
         spec->server =
@@ -289,26 +547,22 @@ static void place_store(const request *want, worker_spec *spec)
 }
 
 /* One machine, too, asks the service that was named, unless it would serve that itself. */
-static rdzv_backend backend_for(const request *want, const worker_spec *spec)
+static rdzv_backend backend_for(const request *want)
 {
-    const rdzv_config *rdzv = &want->rdzv;
-    bool here = rdzv->backend == RDZV_C10D && rdzv->is_host != 0 &&
-                (rdzv->is_host == 1 || worker_spec_owns(spec, rdzv->address));
-    bool asks = want->nnodes > 1 || (rdzv->endpoints[0] != '\0' && !here);
-    return asks ? rdzv->backend : RDZV_STATIC;
+    const worker_spec *spec = &want->spec;
+    bool here = want->backend == RDZV_C10D && want->is_host != 0 &&
+                (want->is_host == 1 || worker_spec_owns(spec, want->address));
+    bool asks = spec->nnodes > 1 || (spec->endpoints[0] != '\0' && !here);
+    return asks ? want->backend : RDZV_STATIC;
 }
 
-static void set_times(const options *opts, const rdzv_config *rdzv, worker_spec *spec)
+/* --join-timeout, else --rdzv-conf's, else the flag's default; but on one machine nobody else is to
+ * come. */
+static void set_join_time(const options *opts, worker_spec *spec)
 {
-    bool own_join = options_given(opts, "join-timeout") || rdzv->join_ms < 0;
-    spec->join_ms = own_join ? opts->join_timeout * 1000 : rdzv->join_ms;
-    if (spec->max_nodes == 1 && !options_given(opts, "join-timeout") && rdzv->join_ms < 0)
-        spec->join_ms = rdzv->read_ms; /* nobody else is to come */
-    spec->monitor_ms = (int64_t)(opts->monitor_interval * 1e3);
-    spec->last_call_ms = rdzv->last_call_ms;
-    spec->read_ms = rdzv->read_ms;
-    spec->keep_alive_ms = rdzv->keep_alive_ms;
-    spec->keep_alive_misses = rdzv->keep_alive_misses;
+    bool given = options_given(opts, "join-timeout"), configured = spec->join_ms >= 0;
+    if (given || !configured)
+        spec->join_ms = spec->max_nodes == 1 && !given ? spec->read_ms : opts->join_timeout * 1000;
 }
 
 status worker_spec_count_gpus(const options *opts, int *out)
@@ -336,57 +590,61 @@ static int health_check_port(const options *opts)
 
 status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worker_spec *out)
 {
-    request want = {0};
+    /* torch's defaults of --rdzv-conf */
+    request want = {.spec = {.opts = opts,
+                             .world_size = (int)opts->world_size,
+                             .node_rank = (int)opts->node_rank,
+                             .join_ms = NOT_GIVEN,
+                             .last_call_ms = 30000,
+                             .read_ms = 60000,
+                             .keep_alive_ms = 5000,
+                             .keep_alive_misses = 3,
+                             .monitor_ms = (int64_t)(opts->monitor_interval * 1e3),
+                             .max_restarts = (int)opts->max_restarts,
+                             .health_check_port = health_check_port(opts),
+                             .run_id = "none",
+                             .role = "default"},
+                    .port = NOT_GIVEN,
+                    .is_host = NOT_GIVEN};
+    worker_spec *spec = &want.spec;
     TRY(request_read(opts, cpu_count, gpu_count, &want));
     TRY(fit(&want, gpu_count));
-    if (want.min_nodes == NOT_GIVEN)
-        want.min_nodes = want.nnodes;
+    if (spec->min_nodes == NOT_GIVEN)
+        spec->min_nodes = spec->nnodes;
     TRY(check_nodes(&want));
-    if (want.nproc == want.world_size && want.node_rank == 0 && opts->nproc_per_node == NULL &&
-        opts->nnodes == NULL && want.nproc > 1 && !is_elsewhere(&want))
+    if (spec->nproc == spec->world_size && spec->node_rank == 0 && opts->nproc_per_node == NULL &&
+        opts->nnodes == NULL && spec->nproc > 1 && !is_elsewhere(&want))
         LOG_I("--world-size=%d, and no --master-addr that other machines reach: this is taken as "
               "the only one, and runs all ranks",
-              want.world_size);
-    if (opts->local_world_size >= 0 && opts->local_world_size != want.nproc)
+              spec->world_size);
+    if (opts->local_world_size >= 0 && opts->local_world_size != spec->nproc)
         return FAIL(
             STATUS_INVALID,
             "--local-world-size=%d, but --nproc-per-node=%d: they are the same; give one of "
             "them",
-            (int)opts->local_world_size, want.nproc);
-    worker_spec spec = {.opts = opts,
-                        .counts_nodes = want.counts_nodes,
-                        .nproc = want.nproc,
-                        .nnodes = want.nnodes,
-                        .node_rank = want.node_rank > 0 ? want.node_rank : 0,
-                        .world_size =
-                            want.counts_nodes ? want.world_size : want.nproc * want.nnodes,
-                        .min_nodes = want.min_nodes,
-                        .max_nodes = want.nnodes,
-                        .max_restarts = (int)opts->max_restarts,
-                        .health_check_port = health_check_port(opts),
-                        .run_id = "none",
-                        .role = "default"};
+            (int)opts->local_world_size, spec->nproc);
+    spec->node_rank = spec->node_rank > 0 ? spec->node_rank : 0;
+    spec->world_size = spec->counts_nodes ? spec->world_size : spec->nproc * spec->nnodes;
+    spec->max_nodes = spec->nnodes;
     if (opts->local_addr != NULL)
-        TRY(copy_text("--local-addr", opts->local_addr, spec.local_addr, sizeof spec.local_addr));
-    memcpy(spec.endpoints, want.rdzv.endpoints, sizeof spec.endpoints);
-    spec.access = want.rdzv.access;
-    spec.rdzv = backend_for(&want, &spec);
-    place_store(&want, &spec);
-    set_times(opts, &want.rdzv, &spec);
-    if (worker_spec_is_elastic(&spec))
-        spec.node_rank = NOT_GIVEN;
+        TRY(copy_text("--local-addr", opts->local_addr, spec->local_addr, sizeof spec->local_addr));
+    spec->rdzv = backend_for(&want);
+    place_store(&want);
+    set_join_time(opts, spec);
+    if (worker_spec_is_elastic(spec))
+        spec->node_rank = NOT_GIVEN;
     if (opts->rdzv_id != NULL && !opts->standalone)
-        TRY(copy_text("--rdzv-id", opts->rdzv_id, spec.run_id, sizeof spec.run_id));
-    else if (spec.rdzv == RDZV_ETCD && spec.max_nodes > 1)
+        TRY(copy_text("--rdzv-id", opts->rdzv_id, spec->run_id, sizeof spec->run_id));
+    else if (spec->rdzv == RDZV_ETCD && spec->max_nodes > 1)
         return FAIL(STATUS_INVALID,
                     "--rdzv-backend=etcd: which job is this? Others may meet there, "
                     "too; give --rdzv-id=ID, the same on all machines and no other "
                     "job's");
-    else if (spec.max_nodes == 1 && (spec.master_port == 0 || worker_spec_is_elastic(&spec)))
-        make_run_id(spec.run_id);
+    else if (spec->max_nodes == 1 && (spec->master_port == 0 || worker_spec_is_elastic(spec)))
+        make_run_id(spec->run_id);
     if (opts->role != NULL)
-        TRY(copy_text("--role", opts->role, spec.role, sizeof spec.role));
-    *out = spec;
+        TRY(copy_text("--role", opts->role, spec->role, sizeof spec->role));
+    *out = want.spec;
     return STATUS_OK;
 }
 
@@ -490,4 +748,27 @@ bool worker_spec_may_restart(const worker_spec *spec, int code)
 void worker_spec_free(worker_spec *spec)
 {
     entrypoint_free(&spec->program);
+}
+
+int worker_spec_ranks_of(const worker_spec *spec, int node)
+{
+    return spec->members != NULL ? spec->members[node].nproc : spec->nproc;
+}
+
+int worker_spec_first_rank(const worker_spec *spec, int node)
+{
+    int first = 0;
+    for (int i = 0; i < node; i++)
+        first += worker_spec_ranks_of(spec, i);
+    return first;
+}
+
+void worker_spec_ranks(const worker_spec *spec, char out[SPEC_RANKS_BYTES])
+{
+    int first = worker_spec_first_rank(spec, spec->node_rank);
+    if (spec->nproc == 1)
+        snprintf(out, SPEC_RANKS_BYTES, "rank %d of %d", first, spec->world_size);
+    else
+        snprintf(out, SPEC_RANKS_BYTES, "ranks %d to %d of %d", first, first + spec->nproc - 1,
+                 spec->world_size);
 }

@@ -4,20 +4,28 @@
 #define MNIST_DDP_APP_LAUNCH_WORKER_SPEC_H
 
 #include "app/launch/entrypoint.h"
-#include "app/launch/rdzv_config.h"
-#include "app/launch/worker_logs.h"
+#include "app/launch/output.h"
 #include "app/train/agreement.h"
+#include "dist/elastic/etcd.h"
+#include "dist/elastic/round.h"
 
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 enum {
-    SPEC_ADDRESS_BYTES = RDZV_ADDRESS_BYTES,
+    SPEC_ADDRESS_BYTES = 256,
     SPEC_RUN_ID_BYTES = 128,
     SPEC_ROLE_BYTES = 64,
     SPEC_RANKS_BYTES = 64,
+    SPEC_ENDPOINTS_BYTES = 1024,
 };
+
+typedef enum rdzv_backend {
+    RDZV_STATIC, /* nodes are numbered by --node-rank, and all are there for the whole job */
+    RDZV_C10D,   /* they meet at a store of ours, and may come and go */
+    RDZV_ETCD,   /* they meet at etcd, likewise */
+} rdzv_backend;
 
 /* Who serves the store: node 0's, or of c10d the one at which the nodes meet. */
 typedef enum rdzv_host {
@@ -55,13 +63,14 @@ typedef struct worker_spec {
                                     * nproc, until the nodes have met */
     int nproc, nnodes, world_size; /* elastic: of the round; at first, as if it had all max_nodes */
     int node_rank;                 /* elastic: likewise; at first -1 */
-    const int *nprocs;             /* elastic: of the round's nodes; NULL: all have `nproc` */
+    const round_node *members;     /* elastic: of the round; NULL: all nodes have `nproc` ranks */
     int64_t round;                 /* elastic: from 1; 0: none yet */
     int restarts;                  /* elastic: of the job, after failed ranks */
     rdzv_backend rdzv;             /* RDZV_STATIC also of one machine: it needs none */
     int min_nodes, max_nodes;
-    char endpoints[RDZV_ENDPOINTS_BYTES]; /* elastic: where the nodes meet */
-    etcd_access access;                   /* likewise: of etcd */
+    char endpoints
+        [SPEC_ENDPOINTS_BYTES]; /* elastic: where they meet, each with its port: "h1:p,h2:p" */
+    etcd_access access;         /* likewise: of etcd */
     rdzv_host server;
     char master_addr[SPEC_ADDRESS_BYTES];
     int master_port;        /* 0: one node, a free one, until it is known */
@@ -106,6 +115,14 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
  * STATUS_INVALID likewise. worker_spec_free also after a failure. */
 status worker_spec_complete(const options *opts, int argc, char **argv, worker_spec *spec);
 void worker_spec_free(worker_spec *spec);
+
+/* Hides USER:PASSWORD@ of --rdzv-endpoint in the process's own arguments and variables, for others
+ * who list processes, and for the workers. It stands in `access`, and endpoints have none. */
+void worker_spec_hide(const options *opts, int argc, char **argv);
+
+/* Calls `use` for each of the endpoints, in their order, until it returns false. */
+typedef bool worker_spec_endpoint_fn(void *ctx, const char *address, int port);
+void worker_spec_each_endpoint(const char *endpoints, worker_spec_endpoint_fn *use, void *ctx);
 
 /* Whether nodes may come and go. */
 static inline bool worker_spec_is_elastic(const worker_spec *spec)

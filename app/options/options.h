@@ -133,7 +133,7 @@ typedef struct options {
     char *inject;                /* NULL; see app/options/inject.h */
 
     /* the launcher; each also as torchrun's PET_<NAME> */
-    char *launcher;           /* "auto"; of app/launch/launcher_table.h; our own */
+    char *launcher;           /* "auto"; of app/launch/outer_launcher.h; our own */
     char *nproc_per_node;     /* "auto" | "cpu" | "gpu" | N; NULL */
     char *nnodes;             /* "N" or "MIN:MAX"; NULL */
     int64_t node_rank;        /* -1 */
@@ -157,7 +157,7 @@ typedef struct options {
     char *redirects;                /* "0" to "3", or "0:1,1:2" */
     char *tee;                      /* likewise */
     char *local_ranks_filter;       /* "0,1"; NULL: all */
-    char *duplicate_stdout_filters; /* "apple,orange"; NULL; see app/launch/worker_logs.h */
+    char *duplicate_stdout_filters; /* "apple,orange"; NULL; see app/launch/output.h */
     char *duplicate_stderr_filters;
     char *log_line_prefix_template; /* NULL: "[${role_name}${local_rank}]:" */
     char *event_log;                /* NULL; see app/common/event_log.h */

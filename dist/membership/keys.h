@@ -13,12 +13,11 @@
  *   pg/<g>/mpi/        the same: their numbers in MPI_COMM_WORLD (backend_mpi.c)
  *   pg/<g>/barrier/<n>/  the same, in monitored barrier n (store_meeting.c)
  *   pg/<g>/call/<n>/   the same, before collective n under --debug=detail (store_meeting.c)
- *   <run id>/          the agents of a job's nodes (app/launch/agent_rendezvous.h)
+ *   <run id>/          the agents of a job's nodes (app/launch/roster.h)
  *
  *   key            value                               set by
  *   size           "<members> <member> <who>"          the first one to come
  *   lease/<m>      "<who>#<token>": who member m is    it (membership.h)
- *   heartbeat/<m>  any change is a sign of life        who holds that lease
  *   record/<m>     what it says of itself              it
  *   came           counts those who have come          each
  *   outcome        "ok <text>" or "no <status> <why>"  the first one who knows, for good
@@ -54,11 +53,10 @@
  *   settings         what all nodes must have alike                    node 0
  *   size             of nodes that count themselves: how many          node 0
  *   trouble/<a>      who says that workers fail: all stop theirs       the first one
- *   stop/<n>         the signal that has told node n's agent to stop   it
- *   alive/<n>        a watched key that goes with node n's connection  it
+ *   alive/<n>        who node n's agent is: a watched key that goes    it
+ *                    with its connection. That it is put again is its heartbeat
  *   report/<a>/<n>   how node n's workers ended                        it
  *   outcome/<a>      what comes of that: the end, or attempt a + 1     node 0
- *   bye              counts who has read the last outcome              each but node 0
  *
  * Of an elastic job, under mnist_ddp/rdzv/<run id>/, as watched keys (dist/store/store_table.h,
  * dist/elastic/rdzv_c10d.c); a "/" in the run id is "%2F" there:
@@ -86,7 +84,6 @@ extern "C" {
 /* Of a member, with its number. */
 #define KEYS_RECORD "record"
 #define KEYS_LEASE "lease"
-#define KEYS_HEARTBEAT "heartbeat"
 /* Of one kind of group. */
 #define KEYS_CREATED "pg/created"
 #define KEYS_NCCL_ID "id"
@@ -108,10 +105,8 @@ extern "C" {
 #define KEYS_TRACE_WRITER "trace/writer"
 /* Of agents that have met; and KEYS_OUTCOME, with the attempt. */
 #define KEYS_TROUBLE "trouble"
-#define KEYS_STOP "stop"
 #define KEYS_ALIVE "alive"
 #define KEYS_REPORT "report"
-#define KEYS_BYE "bye"
 /* Of an elastic job. */
 #define KEYS_RENDEZVOUS "mnist_ddp/rdzv/"
 #define KEYS_STATE "state"

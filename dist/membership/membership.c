@@ -10,143 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Leases. */
-
-void lease_init(lease *l, const char *prefix, const char *noun, const char *who)
-{
-    *l = (lease){.member = -1, .prefix = prefix, .noun = noun};
-    snprintf(l->holder, sizeof l->holder, "%.*s#%x.%llx.%llx", LEASE_WHO_BYTES - 1, who,
-             (unsigned)getpid(), (unsigned long long)clock_now_ns(),
-             (unsigned long long)(uintptr_t)l);
-}
-
-/* The text of a key; "" if it is not there. */
-static status text_of(store *s, keys_text key, char *out, size_t size_bytes)
-{
-    char *text = NULL;
-    TRY(store_try_get(s, key.text, &text));
-    snprintf(out, size_bytes, "%s", text != NULL ? text : "");
-    free(text);
-    return STATUS_OK;
-}
-
-/* The words before the token. */
-static void who_of(const char *holder, char who[LEASE_WHO_BYTES])
-{
-    snprintf(who, LEASE_WHO_BYTES, "%.*s", (int)strcspn(holder, "#"), holder);
-}
-
-status lease_holder(store *s, const char *prefix, int member, char who[LEASE_WHO_BYTES])
-{
-    char holder[LEASE_BYTES];
-    TRY(text_of(s, keys_make(prefix, KEYS_LEASE, member), holder, sizeof holder));
-    who_of(holder, who);
-    return STATUS_OK;
-}
-
-status lease_look(store *s, const char *prefix, int member, last_heartbeat *seen, bool *changed)
-{
-    char now[sizeof seen->value];
-    TRY(text_of(s, keys_make(prefix, KEYS_HEARTBEAT, member), now, sizeof now));
-    *changed = strcmp(now, seen->value) != 0;
-    if (*changed || seen->changed_ns == 0)
-        seen->changed_ns = clock_now_ns();
-    memcpy(seen->value, now, sizeof now);
-    return STATUS_OK;
-}
-
-/* Holds the member from now on, if `from` ("": nobody) held it until now. */
-static status take_from(lease *l, store *s, int member, const char *from, bool *taken,
-                        char who[LEASE_WHO_BYTES])
-{
-    void *holder = NULL;
-    size_t size_bytes;
-    TRY(store_compare_set(s, keys_make(l->prefix, KEYS_LEASE, member).text, from, l->holder,
-                          &holder, &size_bytes));
-    *taken = strcmp(holder, l->holder) == 0;
-    who_of(holder, who);
-    free(holder);
-    if (*taken)
-        l->member = member;
-    return STATUS_OK;
-}
-
-status lease_take(lease *l, store *s, int member, bool *taken, char who[LEASE_WHO_BYTES])
-{
-    return take_from(l, s, member, "", taken, who);
-}
-
-/* It is held: takes it once it is released, or its holder is silent. */
-static status wait_for(lease *l, store *s, const lease_wish *wish, bool *taken)
-{
-    char holder[LEASE_BYTES], who[LEASE_WHO_BYTES];
-    last_heartbeat seen = {0};
-    int64_t deadline_ns = clock_deadline_ns(LEASE_SILENT_MS);
-    for (bool first = true; !*taken; first = false) {
-        bool is_over = false, changed = false, late = clock_passed(deadline_ns);
-        TRY(wish->over(wish->ctx, &is_over));
-        if (is_over)
-            return STATUS_OK;
-        TRY(lease_look(s, l->prefix, wish->member, &seen, &changed));
-        TRY(text_of(s, keys_make(l->prefix, KEYS_LEASE, wish->member), holder, sizeof holder));
-        if (changed && !first)
-            return STATUS_OK; /* it lives */
-        if (late || holder[0] == '\0')
-            TRY(take_from(l, s, wish->member, holder, taken, who));
-        if (late)
-            return STATUS_OK;
-        if (!*taken)
-            clock_sleep_ms(LEASE_RENEW_MS);
-    }
-    return STATUS_OK;
-}
-
-status lease_take_over(lease *l, store *s, const lease_wish *wish, bool *taken)
-{
-    char who[LEASE_WHO_BYTES];
-    TRY(lease_take(l, s, wish->member, taken, who));
-    if (!*taken)
-        TRY(wait_for(l, s, wish, taken));
-    return *taken ? lease_renew(l, s) : STATUS_OK;
-}
-
-/* Whether this process holds its member still; else `who` does. */
-static status holds(const lease *l, store *s, bool *out, char who[LEASE_WHO_BYTES])
-{
-    char holder[LEASE_BYTES];
-    TRY(text_of(s, keys_make(l->prefix, KEYS_LEASE, l->member), holder, sizeof holder));
-    *out = strcmp(holder, l->holder) == 0;
-    who_of(holder, who);
-    return STATUS_OK;
-}
-
-status lease_renew(lease *l, store *s)
-{
-    char text[64], who[LEASE_WHO_BYTES];
-    bool own = false;
-    TRY(holds(l, s, &own, who));
-    if (!own)
-        return FAIL(
-            STATUS_INVALID,
-            "this process was silent for too long, and %s %d is now held by another one (%s)",
-            l->noun, l->member, who[0] != '\0' ? who : "?");
-    int length =
-        snprintf(text, sizeof text, "%lld of %d", (long long)++l->heartbeats, (int)getpid());
-    return store_set(s, keys_make(l->prefix, KEYS_HEARTBEAT, l->member).text, text, (size_t)length);
-}
-
-void lease_release(const lease *l, store *s)
-{
-    char who[LEASE_WHO_BYTES];
-    bool own = false, deleted = false;
-    if (l->member < 0 || holds(l, s, &own, who) != STATUS_OK || !own)
-        return;
-    if (store_delete(s, keys_make(l->prefix, KEYS_LEASE, l->member).text, &deleted) != STATUS_OK)
-        return; /* the store is gone: nobody will ask */
-}
-
-/* Meetings. */
-
 enum {
     FIRST_LINE_MS = 3000, /* the first line about waiting, */
     NEXT_LINE_MS = 5000,  /* and those after it */
@@ -154,7 +17,27 @@ enum {
     COMPARE_MS = 1000,    /* for whoever came last at the deadline */
     LINGER_MS = 400,      /* a failure stays readable for the others */
     WHY_BYTES = 1500,
+    LEASE_WHO_BYTES = 320,
+    LEASE_BYTES = LEASE_WHO_BYTES + 60,
 };
+
+/* Who is member m of a group: one process holds the lease on it, for good. */
+
+/* The words before the token. */
+static void who_of(const char *holder, char who[LEASE_WHO_BYTES])
+{
+    snprintf(who, LEASE_WHO_BYTES, "%.*s", (int)strcspn(holder, "#"), holder);
+}
+
+/* Who holds a member, as it has said; "" for nobody. */
+static status holder_of(const membership *m, int member, char who[LEASE_WHO_BYTES])
+{
+    char *text = NULL;
+    TRY(store_try_get(m->store, keys_make(m->prefix, KEYS_LEASE, member).text, &text));
+    who_of(text != NULL ? text : "", who);
+    free(text);
+    return STATUS_OK;
+}
 
 static status set_text(const membership *m, keys_text key, const char *text)
 {
@@ -340,18 +223,24 @@ static status compare_all(const membership *m, const meeting *how, char **outcom
     return st;
 }
 
-/* No other process may be this member. */
+/* No other process may be this member: who is the first to set its lease holds it. A token tells it
+ * from its namesakes. */
 static status take_lease(const membership *m)
 {
-    lease own;
-    char holder[LEASE_WHO_BYTES];
-    bool taken = false;
-    lease_init(&own, m->prefix, m->noun, m->who);
-    TRY(lease_take(&own, m->store, m->member, &taken, holder));
+    char own[LEASE_BYTES], who[LEASE_WHO_BYTES];
+    void *holder = NULL;
+    size_t size_bytes;
+    snprintf(own, sizeof own, "%.*s#%x.%llx.%llx", LEASE_WHO_BYTES - 1, m->who, (unsigned)getpid(),
+             (unsigned long long)clock_now_ns(), (unsigned long long)(uintptr_t)own);
+    TRY(store_compare_set(m->store, keys_make(m->prefix, KEYS_LEASE, m->member).text, "", own,
+                          &holder, &size_bytes));
+    bool taken = strcmp(holder, own) == 0;
+    who_of(holder, who);
+    free(holder);
     if (taken)
         return STATUS_OK;
     return FAIL(STATUS_INVALID, "%s %d is claimed twice, by %s and by %s: %s", m->noun, m->member,
-                holder, m->who, m->advice);
+                who, m->who, m->advice);
 }
 
 /* *outcome: what the last one to come makes of it; NULL: others are to come. */
@@ -441,7 +330,7 @@ static status find_gone(const membership *m)
     while (gone < m->n && !there[gone])
         gone++;
     if (st == STATUS_OK && gone < m->n && m->who != NULL)
-        st = lease_holder(m->store, m->prefix, gone, who);
+        st = holder_of(m, gone, who);
     if (st == STATUS_OK && gone < m->n)
         st = FAIL(STATUS_PEER, "%s %d%s%s%s is gone: it was stopped, or has died", m->noun, gone,
                   who[0] != '\0' ? " (" : "", who, who[0] != '\0' ? ")" : "");

@@ -289,6 +289,8 @@ static status run_put(call *c)
     TRY(take_ms(c, &put.ttl_ms));
     put.goes_with_owner = (store_wire_u32(c->data + c->at) & STORE_GOES_WITH_CONNECTION) != 0;
     TRY(store_watched_set(c->service->watched, &put, &revision));
+    if (revision != 0)
+        report_set(c, put.key, STORE_WAKE_ALL);
     return answer_i64(c, revision);
 }
 

@@ -1,6 +1,5 @@
 /* Names and lists as Slurm and Kubernetes write them. */
 #include "app/launch/outer_launcher.h"
-#include "app/launch/slurm_list.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 

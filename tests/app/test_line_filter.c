@@ -1,5 +1,5 @@
 /* --duplicate-stdout-filters: words, commas in them, and lines. */
-#include "app/launch/worker_logs.h"
+#include "app/launch/output.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 

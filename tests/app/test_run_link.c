@@ -128,14 +128,17 @@ END_TEST
 
 static const struct {
     const char *key;
+    bool watched;
     int codes[2];
     const char *facts[2][4]; /* none, or a list that ends with NULL */
 } NONSENSE[] = {
-    {KEY_HEARTBEAT_OF_NODE_1, {0, 0}, {{NULL}, {NULL}}},
-    {KEY_GOODBYES, {0, 0}, {{NULL}, {NULL}}},
-    {KEY_LEASE_OF_NODE_1, {72, 72}, {{"error", "node 1"}, {"error", "node 1", NONSENSE_TEXT}}},
-    {KEY_REPORT_OF_NODE_1, {0, 0}, {{NULL}, {NULL}}},
-    {KEY_OUTCOME, {0, 72}, {{NULL}, {"error", NONSENSE_TEXT}}},
+    {KEY_ALIVE_OF_NODE_1, false, {0, 0}, {{NULL}, {NULL}}},
+    {KEY_ALIVE_OF_NODE_1,
+     true,
+     {72, 72},
+     {{"error", "node 1"}, {"error", "node 1", NONSENSE_TEXT}}},
+    {KEY_REPORT_OF_NODE_1, false, {0, 0}, {{NULL}, {NULL}}},
+    {KEY_OUTCOME, false, {0, 72}, {{NULL}, {"error", NONSENSE_TEXT}}},
 };
 
 /* The value is understood, or the job ends with a word about it; nobody spins. */
@@ -149,7 +152,7 @@ START_TEST(nonsense_in_the_store_ends)
                         "test $RANK = 1 || sleep 1");
     test_folder_await("up.0");
     test_folder_await("up.1");
-    nodes_set_key(port, NONSENSE[_i].key, NONSENSE_TEXT);
+    (NONSENSE[_i].watched ? nodes_put_key : nodes_set_key)(port, NONSENSE[_i].key, NONSENSE_TEXT);
     clock_sleep_ms(400); /* node 0 looks every 100 ms */
     test_folder_write("go", "");
     int64_t start_ns = clock_now_ns();

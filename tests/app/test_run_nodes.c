@@ -144,6 +144,32 @@ START_TEST(a_node_cannot_be_two)
 }
 END_TEST
 
+/* Another one takes it, and it hears that when it goes on. */
+START_TEST(a_silent_joiner_loses_its_number)
+{
+    int port = port_find_free();
+    program p[3];
+    p[0] = nodes_start(0, port, "--nnodes=3", "true");
+    program silent = nodes_start(1, port, "--nnodes=3", "true");
+    program_await(&silent, "2 of 3", "nodes");
+    kill(silent.pid, SIGSTOP);
+    int64_t start_ns = clock_now_ns();
+    p[1] = nodes_start(1, port, "--nnodes=3", "true");
+    program_await(&p[1], "2 of 3", "nodes");
+    ck_assert_double_ge(clock_seconds(clock_now_ns() - start_ns), 3.0); /* ROSTER_SILENT_MS */
+    kill(silent.pid, SIGCONT);
+    program_wait(&silent, RUN_S);
+    ASSERT_EXIT(silent, 69);
+    ASSERT_FACTS(silent.err, "error", "silent", "node 1", program_flag("pid ", (int)p[1].pid));
+    p[2] = nodes_start(2, port, "--nnodes=3", "true");
+    nodes_wait(p, 3);
+    for (int i = 0; i < 3; i++)
+        ASSERT_EXIT(p[i], 0);
+    nodes_close(p, 3);
+    program_close(&silent);
+}
+END_TEST
+
 START_TEST(jobs_do_not_merge)
 {
     int port = port_find_free();
@@ -451,6 +477,7 @@ int main(void)
     tcase_add_test(meet, node_0_says_what_to_type_on_the_others);
     tcase_add_test(meet, a_second_node_0_is_told_who_has_the_port);
     tcase_add_test(meet, a_node_cannot_be_two);
+    tcase_add_test(meet, a_silent_joiner_loses_its_number);
     tcase_add_test(meet, jobs_do_not_merge);
     tcase_add_loop_test(meet, late_comers_are_turned_away, 0, 2);
     tcase_add_test(meet, a_full_job_keeps_who_comes_late_for_a_replacement);

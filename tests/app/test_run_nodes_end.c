@@ -211,7 +211,7 @@ START_TEST(a_launcher_that_was_stopped_knows_why_it_is_lost)
     test_folder_await("up.3");
     kill(p[1].pid, SIGSTOP);
     if (_i == 1)
-        nodes_set_key(port, KEY_LEASE_OF_NODE_1, "");
+        nodes_put_key(port, KEY_ALIVE_OF_NODE_1, "");
     program_wait(&p[0], RUN_S);
     ASSERT_EXIT(p[0], 72);
     ASSERT_FACTS(p[0].err, "error", "node 1", "not been heard");

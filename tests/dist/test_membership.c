@@ -212,83 +212,6 @@ START_TEST(one_that_has_not_come_is_not_counted_as_heard)
 }
 END_TEST
 
-static status never_over(void *ctx, bool *is_over)
-{
-    (void)ctx;
-    *is_over = false;
-    return STATUS_OK;
-}
-
-/* Somebody takes any of n leases while member 0's holder lives and member 1's, if any, is silent.
- */
-START_TEST(a_silent_lease_is_lost)
-{
-    store *s = connect_client();
-    lease living, silent, late;
-    char who[LEASE_WHO_BYTES];
-    bool taken = false;
-    lease_init(&living, "", "node", "living");
-    lease_init(&silent, "", "node", "silent");
-    lease_init(&late, "", "node", "late");
-    ck_assert_int_eq(lease_take(&living, s, 0, &taken, who), STATUS_OK);
-    ck_assert(taken);
-    ck_assert_int_eq(lease_take(&late, s, 0, &taken, who), STATUS_OK);
-    ck_assert(!taken);
-    ck_assert_str_eq(who, "living");
-    ck_assert_int_eq(lease_take(&silent, s, 1, &taken, who), STATUS_OK);
-    lease_wish wish = {.member = 1, .over = never_over};
-    int64_t start_ns = clock_now_ns();
-    ck_assert_int_eq(lease_take_over(&late, s, &wish, &taken), STATUS_OK);
-    ck_assert(taken);
-    ck_assert_int_eq(late.member, 1);
-    ck_assert_double_ge(clock_seconds(clock_now_ns() - start_ns), LEASE_SILENT_MS * 1e-3);
-    ck_assert_int_eq(lease_renew(&silent, s), STATUS_INVALID);
-    ASSERT_FACTS(status_text(), "1", "late");
-    lease_release(&silent, s); /* not its own any more */
-    ck_assert_int_eq(lease_renew(&late, s), STATUS_OK);
-    ck_assert_int_eq(lease_renew(&living, s), STATUS_OK);
-    lease_release(&late, s);
-    ck_assert_int_eq(lease_holder(s, "", 1, who), STATUS_OK);
-    ck_assert_str_eq(who, "");
-    store_destroy(s);
-}
-END_TEST
-
-static atomic_bool done;
-
-/* Renews member 0's lease until done. */
-static void *keep_renewing(void *arg)
-{
-    lease *own = arg;
-    store *s = connect_client();
-    while (!atomic_load(&done) && lease_renew(own, s) == STATUS_OK)
-        clock_sleep_ms(LEASE_RENEW_MS);
-    store_destroy(s);
-    return NULL;
-}
-
-START_TEST(a_living_lease_is_kept)
-{
-    store *s = connect_client();
-    lease living, late;
-    char who[LEASE_WHO_BYTES];
-    bool taken = false;
-    pthread_t thread;
-    lease_init(&living, "", "node", "living");
-    lease_init(&late, "", "node", "late");
-    ck_assert_int_eq(lease_take(&living, s, 0, &taken, who), STATUS_OK);
-    ck_assert_int_eq(pthread_create(&thread, NULL, keep_renewing, &living), 0);
-    lease_wish wish = {.over = never_over};
-    ck_assert_int_eq(lease_take_over(&late, s, &wish, &taken), STATUS_OK);
-    ck_assert(!taken);
-    ck_assert_int_eq(lease_holder(s, "", 0, who), STATUS_OK);
-    ck_assert_str_eq(who, "living");
-    atomic_store(&done, true);
-    pthread_join(thread, NULL);
-    store_destroy(s);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("membership");
@@ -301,7 +224,5 @@ int main(void)
     tcase_add_test(core, one_that_does_not_come_is_named_at_the_deadline);
     tcase_add_loop_test(core, one_that_gives_up_is_heard_at_once, 0, 2);
     tcase_add_test(core, one_that_has_not_come_is_not_counted_as_heard);
-    tcase_add_test(core, a_silent_lease_is_lost);
-    tcase_add_test(core, a_living_lease_is_kept);
     return suite_run(suite);
 }

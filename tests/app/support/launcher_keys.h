@@ -9,9 +9,8 @@
 #define KEY_TROUBLE "trouble/0"
 #define KEY_OUTCOME "outcome/0"
 /* Of the job. */
-#define KEY_HEARTBEAT_OF_NODE_1 "heartbeat/1"
-#define KEY_LEASE_OF_NODE_1 "lease/1"
-#define KEY_GOODBYES "bye"
+#define KEY_ALIVE_OF_NODE_1 \
+    "alive/1" /* watched: who node 1 is; that it is put again its heartbeat */
 
 /* A node's report: RESULT 0 is success, 2 an agent stopped by SIGNAL, 3 ranks that were stopped,
  * 4 a failure, which needs a cause. */

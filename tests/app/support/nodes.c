@@ -50,6 +50,13 @@ static store *stranger_at(int port)
     return client;
 }
 
+static void put_key(store *client, const char *key, const char *value)
+{
+    const store_put_options how = {.value = value, .expected = -1};
+    int64_t revision = 0;
+    ck_assert_int_eq(store_put(client, key, &how, &revision), STATUS_OK);
+}
+
 static void set_key(store *client, const char *key, const char *value)
 {
     bool there = false;
@@ -64,10 +71,17 @@ void nodes_set_key(int port, const char *key, const char *value)
     store_destroy(client);
 }
 
+void nodes_put_key(int port, const char *key, const char *value)
+{
+    store *client = stranger_at(port);
+    put_key(client, key, value);
+    store_destroy(client);
+}
+
 void nodes_report_for_node_1(int port, const char *report)
 {
     store *client = stranger_at(port);
-    set_key(client, KEY_HEARTBEAT_OF_NODE_1, "1 of 1");
+    put_key(client, KEY_ALIVE_OF_NODE_1, "1 of 1");
     set_key(client, KEY_REPORT_OF_NODE_1, report);
     clock_sleep_ms(300); /* node 0 looks every 100 ms */
     store_destroy(client);

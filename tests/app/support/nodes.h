@@ -20,6 +20,9 @@ void nodes_close(program *p, int n);
 /* Sets a key of the launchers, as any process that reaches the port may. */
 void nodes_set_key(int port, const char *key, const char *value);
 
+/* The same of a watched key. */
+void nodes_put_key(int port, const char *key, const char *value);
+
 /* As one that also passes itself off as node 1's launcher. */
 void nodes_report_for_node_1(int port, const char *report);
 

@@ -1,20 +1,61 @@
-/* All workers of this node. They are started, signalled and read from together; the agent says when
- * (agent.h). */
-#ifndef MNIST_DDP_APP_LAUNCH_WORKER_GROUP_H
-#define MNIST_DDP_APP_LAUNCH_WORKER_GROUP_H
+/* The workers of a node: the processes of its ranks. They are started, signalled and read from
+ * together; the agent says when (agent.h). */
+#ifndef MNIST_DDP_APP_LAUNCH_WORKERS_H
+#define MNIST_DDP_APP_LAUNCH_WORKERS_H
 
-#include "app/launch/orphan_reaper.h"
-#include "app/launch/worker.h"
+#include "app/common/elastic_link.h"
+#include "app/launch/output.h"
+#include "app/launch/worker_spec.h"
 #include "dist/health/hang_report.h"
 #include "dist/health/rank_status.h"
 
 #include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* What the name of a rank of ours begins with. The word before ':' is what pidof and pkill know. */
+#define WORKER_TITLE "mnist_ddp: rank"
+
+typedef struct worker {
+    int rank, local_rank;
+    int attempt;  /* in which it was started */
+    pid_t pid;    /* 0: not started */
+    bool running; /* in this attempt */
+    bool waits;   /* elastic: it has left its round, and waits for its place in the next one */
+    bool unmet;   /* likewise: the ranks of that round had not all met */
+    int link_fd;  /* elastic: to it (app/common/elastic_link.h); 0: it has none */
+    int rank_fd;  /* its own end, until it is started */
+    bool reaped;
+    bool was_stopped; /* the agent had sent it a signal when it ended */
+    int wait_status;  /* as of waitpid, once ended */
+    int start_errno;  /* why it could not be executed; 0 */
+    int64_t ended_ns;
+    int failure_order; /* n: it was the nth to fail by itself; 0: it did not */
+    output_stream out, err;
+} worker;
+
+/* What all workers of an attempt share. */
+typedef struct worker_start {
+    const worker_spec *spec;
+    int attempt;
+    int64_t started_ns;   /* when the agent started */
+    int error_fd;         /* a worker that cannot be executed writes worker_start_error to it */
+    sigset_t signal_mask; /* the agent's, before it blocked any */
+    uint64_t file_limit;  /* the agent's, before it raised it */
+    int terminal_fd;      /* of rank 0's status line, which it inherits; 0: none */
+    int fence_fd;         /* elastic: of round_fence, which all inherit; 0: none */
+} worker_start;
+
+/* The variables that the agent sets for a worker, as one text of "NAME=value" parted by blanks;
+ * free with free(). */
+status worker_describe_environment(const worker *w, const worker_start *start, char **out);
 
 typedef struct worker_group {
     worker_start start;
-    int child_fd;         /* readable once a worker has ended: SIGCHLD */
-    int error_fd;         /* the reading end of start.error_fd */
-    orphan_reaper reaper; /* of workers that have a process group of their own */
+    int child_fd;  /* readable once a worker has ended: SIGCHLD */
+    int error_fd;  /* the reading end of start.error_fd */
+    int reaper_fd; /* to a process that ends what workers have left running; -1: none */
     output_console *console;
     worker *workers; /* n of them */
     int n, running;
@@ -66,15 +107,6 @@ void worker_group_drop_cause_by(worker_group *group, int signal);
 /* Reads where the ranks are from their status pages (dist/health/rank_status.h), before the agent
  * stops any. Ranks that are stopped or dead have a page too. Once an attempt. */
 void worker_group_snapshot_ranks(worker_group *group);
-
-/* hang_report_lines of what was read. Free with free(); NULL: nothing is known. */
-char *worker_group_describe_ranks(const worker_group *group);
-
-/* hang_report_name of the same. */
-void worker_group_name_hung(const worker_group *group, char out[HANG_REPORT_WHO_BYTES]);
-
-/* Where one worker was last: "in the forward pass of step 12, epoch 1"; "" if that is not known. */
-const char *worker_group_last_place(const worker_group *group, int index);
 
 /* For poll(): fills up to WORKER_GROUP_FDS * n entries, open descriptors only; returns how many. */
 enum { WORKER_GROUP_FDS = 3 };

@@ -1,14 +1,14 @@
-#include "app/launch/agent_rendezvous.h"
+#include "app/launch/roster.h"
 
 #include "app/common/local_network.h"
-#include "app/launch/node_count.h"
+#include "app/launch/agent_store.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/membership.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
-#include "dist/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,12 +22,13 @@ enum {
     GONE_MS = 500,        /* elastic: nobody listens where node 0 has listened */
     STRANGER_MS = 5000,   /* what does not speak as our agent after this is something else */
     LINGER_MS = 400,      /* a failure stays readable for the others */
+    BEAT_MS = 50,         /* while the nodes come: from one heartbeat to the next */
     LIST_BYTES = 400,
     WHY_BYTES = 700,
     SETTINGS_BYTES = 256 + AGREEMENT_BYTES,
 };
 
-void agent_rendezvous_who(const worker_spec *spec, char out[LEASE_WHO_BYTES])
+void roster_who(const worker_spec *spec, char out[ROSTER_WHO_BYTES])
 {
     char host[128] = "?", way[SOCKET_ROUTE_BYTES] = "";
     if (gethostname(host, sizeof host - 1) != 0)
@@ -35,40 +36,121 @@ void agent_rendezvous_who(const worker_spec *spec, char out[LEASE_WHO_BYTES])
     if (spec->local_addr[0] == '\0')
         socket_route_describe(spec->master_addr, way);
     const char *address = spec->local_addr[0] != '\0' ? spec->local_addr : way;
-    snprintf(out, LEASE_WHO_BYTES, "%.60s%s%.90s, pid %d", host, address[0] != '\0' ? " at " : "",
+    snprintf(out, ROSTER_WHO_BYTES, "%.60s%s%.90s, pid %d", host, address[0] != '\0' ? " at " : "",
              address, (int)getpid());
 }
 
-static status check_quit(const agent_rendezvous *rdzv)
+status roster_init(roster *r, worker_spec *spec, store_server *server, const atomic_bool *quit)
 {
-    return atomic_load(rdzv->quit) ? FAIL(STATUS_PEER, "told to stop") : STATUS_OK;
+    *r = (roster){.spec = spec, .server = server, .quit = quit, .member = -1, .revision = -1};
+    if (worker_spec_is_elastic(spec))
+        snprintf(r->prefix, sizeof r->prefix, "%s/%lld/", spec->run_id, (long long)spec->round);
+    else
+        snprintf(r->prefix, sizeof r->prefix, "%s/", spec->run_id);
+    r->nodes = calloc((size_t)spec->nnodes, sizeof *r->nodes);
+    return r->nodes != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
 }
 
-static status not_ours(const agent_rendezvous *rdzv)
+void roster_close(roster *r)
+{
+    store_destroy(r->client);
+    free(r->nodes);
+}
+
+/* Sets this node's key, if that holds revision `expected` (0: none). */
+static status put_own(roster *r, int node, int64_t expected)
+{
+    store_put_options how = {.value = r->token, .expected = expected, .goes_with_connection = true};
+    return store_put(r->client, keys_make(r->prefix, KEYS_ALIVE, node).text, &how, &r->own_set);
+}
+
+void roster_holder(const roster_node *node, char who[ROSTER_WHO_BYTES])
+{
+    int length = (int)strcspn(node->token, "#");
+    snprintf(who, ROSTER_WHO_BYTES, "%.*s", length > 0 ? length : 1,
+             length > 0 ? node->token : "?");
+}
+
+status roster_beat(roster *r)
+{
+    char who[ROSTER_WHO_BYTES];
+    const roster_node *own = &r->nodes[r->member];
+    TRY(put_own(r, r->member, r->own_set));
+    if (r->own_set != 0)
+        return STATUS_OK;
+    TRY(roster_look(r)); /* it went with another connection, or is still there by one */
+    bool free_or_own = !own->there || strcmp(own->token, r->token) == 0;
+    if (free_or_own)
+        TRY(put_own(r, r->member, own->there ? own->set : 0));
+    if (free_or_own && r->own_set != 0)
+        return STATUS_OK;
+    roster_holder(own, who);
+    return FAIL(STATUS_INVALID,
+                "this process was silent for too long, and node %d is now held by another one (%s)",
+                r->member, who);
+}
+
+status roster_look(roster *r)
+{
+    keys_text prefix = keys_make(r->prefix, KEYS_ALIVE "/", -1);
+    store_watch_options how = {.prefix = prefix.text, .after = r->revision};
+    store_watch_answer living;
+    int64_t now_ns = clock_now_ns();
+    TRY(store_watch(r->client, &how, &living));
+    if (living.revision == 0)
+        return STATUS_OK; /* nothing has changed */
+    r->revision = living.revision;
+    for (int i = 0; i < r->spec->nnodes; i++) {
+        r->nodes[i].gone_ns = r->nodes[i].there ? now_ns : r->nodes[i].gone_ns;
+        r->nodes[i].there = false;
+    }
+    for (size_t i = 0; i < living.n; i++) {
+        const store_watch_key *key = &living.keys[i];
+        const char *slash = strrchr(key->key, '/');
+        int number;
+        if (slash == NULL || !number_parse(slash + 1, 0, r->spec->nnodes - 1, &number))
+            continue;
+        roster_node *node = &r->nodes[number];
+        node->there = true;
+        node->gone_ns = 0;
+        node->heard_ns = key->set != node->set ? now_ns : node->heard_ns;
+        node->set = key->set;
+        snprintf(node->token, sizeof node->token, "%s", key->value);
+    }
+    store_watch_free(&living);
+    return STATUS_OK;
+}
+
+static status check_quit(const roster *r)
+{
+    return atomic_load(r->quit) ? FAIL(STATUS_PEER, "told to stop") : STATUS_OK;
+}
+
+static status not_ours(const roster *r)
 {
     return FAIL(STATUS_IO,
                 "something that is not mnist_ddp listens at %s:%d, or it is stuck, or short of "
                 "descriptors as its own output says",
-                rdzv->spec->master_addr, rdzv->spec->master_port);
+                r->spec->master_addr, r->spec->master_port);
 }
 
 /* Reaching the port first tells refused, filtered (STATUS_TIMEOUT) and unknown hosts apart. */
-status agent_rendezvous_reach(const agent_rendezvous *rdzv, store **out)
+status roster_reach(const roster *r, store **out)
 {
-    const worker_spec *spec = rdzv->spec;
+    const worker_spec *spec = r->spec;
     /* Node 0 reaches its own store here; the address that others use need not lead back. */
-    const char *host = rdzv->server != NULL ? store_server_host(rdzv->server) : spec->master_addr;
+    const char *host = r->server != NULL ? store_server_host(r->server) : spec->master_addr;
     int fd = -1;
-    TRY(socket_connect(host, rdzv->spec->master_port, clock_deadline_ns(CONNECT_MS), &fd));
+    TRY(socket_connect(host, r->spec->master_port, clock_deadline_ns(CONNECT_MS), &fd));
     close(fd);
     store_options how = {.host = host,
-                         .port = rdzv->spec->master_port,
+                         .port = r->spec->master_port,
                          .prefix = AGENT_KEYS,
                          .timeout_ms = spec->keep_alive_ms * spec->keep_alive_misses,
                          .connect_timeout_ms = CONNECT_MS,
                          .describe = ""};
     status st = store_create(&how, out);
-    return st == STATUS_OK || st == STATUS_NO_MEMORY ? st : not_ours(rdzv);
+    return st == STATUS_OK || st == STATUS_NO_MEMORY ? st : not_ours(r);
 }
 
 /* What a failed attempt to reach the store means, and what to look at. */
@@ -107,23 +189,23 @@ static void say_unreached(const worker_spec *spec, status st, int64_t waited_ns)
 }
 
 /* Tries until it is connected. */
-static status connect_to_store(const agent_rendezvous *rdzv, store **out)
+static status connect_to_store(const roster *r, store **out)
 {
-    const worker_spec *spec = rdzv->spec;
+    const worker_spec *spec = r->spec;
     int64_t start_ns = clock_now_ns(), deadline_ns = clock_deadline_ns(spec->join_ms);
     int64_t line_ns = start_ns + FIRST_LINE_MS * 1000000ll, stranger_ns = 0;
     for (int64_t pause_ms = 10;; pause_ms = pause_ms < CONNECT_MS / 2 ? pause_ms * 2 : pause_ms) {
-        status st = agent_rendezvous_reach(rdzv, out);
+        status st = roster_reach(r, out);
         if (st == STATUS_OK || st == STATUS_NO_MEMORY)
             return st;
         int64_t now = clock_now_ns();
-        TRY(check_quit(rdzv));
+        TRY(check_quit(r));
         if (st == STATUS_IO && stranger_ns == 0)
             stranger_ns = now;
         if (st == STATUS_UNKNOWN_HOST || st == STATUS_REFUSED || st == STATUS_PEER)
             stranger_ns = 0;
         if (stranger_ns != 0) /* also if its queue is full meanwhile, and nobody answers */
-            st = not_ours(rdzv);
+            st = not_ours(r);
         bool stranger = stranger_ns != 0 && now - stranger_ns > STRANGER_MS * 1000000ll &&
                         !worker_spec_is_elastic(spec);
         bool gone = worker_spec_is_elastic(spec) && st == STATUS_REFUSED &&
@@ -145,15 +227,57 @@ static status connect_to_store(const agent_rendezvous *rdzv, store **out)
     }
 }
 
+/* Nodes that count themselves. */
+
+/* The next number of nodes that the ranks divide by. */
+static int next_divisor(int world, int nodes)
+{
+    while (nodes < world && world % nodes != 0)
+        nodes++;
+    return nodes;
+}
+
+bool node_count_look(node_count *count, const worker_spec *spec, const bool *there, bool is_late)
+{
+    int nodes = 0, highest = 1;
+    for (int n = 0; n < spec->nnodes; n++) {
+        nodes += there[n];
+        highest = there[n] && n > highest ? n : highest;
+    }
+    count->is_news = nodes != count->nodes || highest + 1 != count->expected;
+    if (count->is_news)
+        *count = (node_count){nodes, highest + 1, clock_now_ns(), true};
+    bool is_quiet = clock_now_ns() - count->since_ns >= NODE_COUNT_QUIET_MS * 1000000ll;
+    return nodes == count->expected && (is_quiet || is_late);
+}
+
+status node_count_publish(const node_count *count, const worker_spec *spec, store *client,
+                          const char *prefix)
+{
+    char size[32];
+    int nodes = count->nodes, world = spec->world_size;
+    if (world % nodes != 0)
+        return FAIL(STATUS_INVALID,
+                    "%d nodes have come, and --world-size=%d does not divide by %d: start %d "
+                    "nodes, or give all of them --world-size=%d",
+                    nodes, world, nodes, next_divisor(world, nodes), (world / nodes + 1) * nodes);
+    snprintf(size, sizeof size, "%d", nodes);
+    return store_set(client, keys_make(prefix, KEYS_SIZE, -1).text, size, strlen(size));
+}
+
+void node_count_apply(worker_spec *spec, int nodes)
+{
+    spec->nnodes = spec->min_nodes = spec->max_nodes = nodes;
+    spec->nproc = spec->world_size / nodes;
+    spec->counts_nodes = false;
+}
+
 /* A node that joins: from its connection to the start of all. */
 typedef struct joiner {
-    const agent_rendezvous *rdzv;
+    roster *r;
     const worker_spec *spec;
-    store *client;
-    membership nodes;     /* all of the job; this one has no number yet */
-    lease own;            /* on its number */
-    bool *there;          /* spec->nnodes of them */
-    last_heartbeat *seen; /* likewise */
+    membership nodes; /* all of the job; this one has no number yet */
+    bool *there;      /* spec->nnodes of them */
     int64_t start_ns, line_ns, deadline_ns;
     node_count count;
     int64_t complete_ns; /* since when all are there; 0: they are not */
@@ -164,13 +288,13 @@ static status check_job(const joiner *j)
 {
     const worker_spec *spec = j->spec;
     char job[SPEC_RUN_ID_BYTES];
-    if (j->rdzv->server != NULL)
-        return store_set(j->client, KEYS_JOB, spec->run_id, strlen(spec->run_id));
+    if (j->r->server != NULL)
+        return store_set(j->r->client, KEYS_JOB, spec->run_id, strlen(spec->run_id));
     int64_t wait_ms = STRANGER_MS,
             half_lease_ms = spec->keep_alive_ms * spec->keep_alive_misses / 2;
     if (worker_spec_is_elastic(spec) && half_lease_ms > wait_ms)
         wait_ms = half_lease_ms; /* so long may it take until node 0, too, knows of the round */
-    status st = store_get_text(j->client, KEYS_JOB, clock_deadline_ns(wait_ms), job, sizeof job);
+    status st = store_get_text(j->r->client, KEYS_JOB, clock_deadline_ns(wait_ms), job, sizeof job);
     if (st == STATUS_TIMEOUT && worker_spec_is_elastic(spec)) /* the rendezvous has named it */
         return FAIL(STATUS_PEER,
                     "node 0's launcher at %s:%d has not said its job's id within %.3g s: it is "
@@ -212,13 +336,13 @@ static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
 /* `theirs` is node 0's: who it is, and its settings. STATUS_INVALID if this node's are others. */
 static status compare_settings(const worker_spec *spec, const char *theirs)
 {
-    char settings[SETTINGS_BYTES], who[LEASE_WHO_BYTES];
+    char settings[SETTINGS_BYTES], who[ROSTER_WHO_BYTES];
     agreement_difference found;
     const char *its = strchr(theirs, '\n');
     if (its == NULL)
         return FAIL(STATUS_PEER, "node 0's settings are nonsense: '%.100s'", theirs);
     describe_settings(spec, settings);
-    agent_rendezvous_who(spec, who);
+    roster_who(spec, who);
     if (!agreement_differ(settings, its + 1, &found))
         return STATUS_OK;
     return FAIL(STATUS_INVALID,
@@ -230,15 +354,15 @@ static status compare_settings(const worker_spec *spec, const char *theirs)
  * elastic job ends alone. */
 static status agree_on_settings(joiner *j)
 {
-    char settings[SETTINGS_BYTES], who[LEASE_WHO_BYTES], text[SETTINGS_BYTES + LEASE_WHO_BYTES];
-    keys_text key = keys_make(j->rdzv->prefix, KEYS_SETTINGS, -1);
-    if (j->rdzv->server != NULL) {
+    char settings[SETTINGS_BYTES], who[ROSTER_WHO_BYTES], text[SETTINGS_BYTES + ROSTER_WHO_BYTES];
+    keys_text key = keys_make(j->r->prefix, KEYS_SETTINGS, -1);
+    if (j->r->server != NULL) {
         describe_settings(j->spec, settings);
-        agent_rendezvous_who(j->spec, who);
+        roster_who(j->spec, who);
         int length = snprintf(text, sizeof text, "%s\n%s", who, settings);
-        return store_set(j->client, key.text, text, (size_t)length);
+        return store_set(j->r->client, key.text, text, (size_t)length);
     }
-    TRY(store_get_text(j->client, key.text, clock_deadline_ns(STRANGER_MS), text, sizeof text));
+    TRY(store_get_text(j->r->client, key.text, clock_deadline_ns(STRANGER_MS), text, sizeof text));
     status st = compare_settings(j->spec, text);
     bool ends_all = st == STATUS_INVALID && !worker_spec_is_elastic(j->spec);
     return ends_all ? membership_give_up(&j->nodes, st) : st;
@@ -251,56 +375,68 @@ static status look_for_start(const joiner *j, bool *started)
     return st == STATUS_INVALID ? status_context(st, "the job cannot start") : st;
 }
 
-/* A lease_wish's over(): from the start on node 0 looks who lives. */
-static status look_whether_over(void *ctx, bool *is_over)
+/* Somebody holds the number: it is free once the key is gone, or its holder is silent. From the
+ * start on node 0 looks who lives. */
+static status wait_for_number(joiner *j, int node)
 {
-    const joiner *j = ctx;
-    TRY(check_quit(j->rdzv));
-    return look_for_start(j, is_over);
-}
-
-status agent_rendezvous_show(const agent_rendezvous *rdzv, store *client, int node)
-{
-    const store_put_options how = {.value = "", .expected = -1, .goes_with_connection = true};
-    int64_t revision;
-    return store_put(client, keys_make(rdzv->prefix, KEYS_ALIVE, node).text, &how, &revision);
+    roster *r = j->r;
+    const roster_node *holder = &r->nodes[node];
+    int64_t deadline_ns = clock_deadline_ns(ROSTER_SILENT_MS), first_set = 0;
+    for (bool over = false, late = false; r->own_set == 0 && !late;) {
+        late = clock_passed(deadline_ns);
+        TRY(check_quit(r));
+        TRY(look_for_start(j, &over));
+        TRY(roster_look(r));
+        first_set = first_set == 0 ? holder->set : first_set;
+        if (over || (holder->there && holder->set != first_set))
+            return STATUS_OK; /* it lives */
+        if (late || !holder->there)
+            TRY(put_own(r, node, holder->there ? holder->set : 0));
+        if (r->own_set == 0)
+            clock_sleep_ms(BEAT_MS);
+    }
+    return STATUS_OK;
 }
 
 /* Takes a number; all hear of a node that cannot have its own. */
 static status take_number(joiner *j)
 {
-    char who[LEASE_WHO_BYTES], other[LEASE_WHO_BYTES];
-    bool taken = false;
-    lease_wish wish = {.member = j->spec->node_rank, .over = look_whether_over, .ctx = j};
-    agent_rendezvous_who(j->spec, who);
-    lease_init(&j->own, j->rdzv->prefix, "node", who);
-    TRY(lease_take_over(&j->own, j->client, &wish, &taken));
-    if (taken)
-        return agent_rendezvous_show(j->rdzv, j->client, j->own.member);
-    TRY(lease_holder(j->client, j->rdzv->prefix, wish.member, other));
-    return membership_give_up(&j->nodes, FAIL(STATUS_INVALID,
-                                              "node %d is claimed twice, by one launcher (%s) and "
-                                              "another (%s): give every node its own --node-rank",
-                                              wish.member, other, who));
+    char who[ROSTER_WHO_BYTES], other[ROSTER_WHO_BYTES];
+    roster *r = j->r;
+    int node = j->spec->node_rank;
+    roster_who(j->spec, who);
+    snprintf(r->token, sizeof r->token, "%s#%x.%llx", who, (unsigned)getpid(),
+             (unsigned long long)clock_now_ns());
+    TRY(put_own(r, node, 0));
+    if (r->own_set == 0)
+        TRY(wait_for_number(j, node));
+    if (r->own_set != 0) {
+        r->member = node;
+        return STATUS_OK;
+    }
+    roster_holder(&r->nodes[node], other);
+    return membership_give_up(&j->nodes,
+                              FAIL(STATUS_INVALID,
+                                   "node %d is claimed twice, by one launcher (%s) and another "
+                                   "(%s): give every node its own --node-rank",
+                                   node, other, who));
 }
 
 /* Who is there: holds its number, and is heard. *all: everybody, and each was heard since all were
  * there for the first time, so that nobody has gone who was there when the last one came. */
 static status look_for_all(joiner *j, bool *all)
 {
-    char who[LEASE_WHO_BYTES];
     bool complete = true;
-    int64_t oldest_ns = INT64_MAX;
+    int64_t oldest_ns = INT64_MAX, now_ns = clock_now_ns();
+    TRY(roster_look(j->r));
     for (int n = 0; n < j->spec->nnodes; n++) {
-        bool changed, own = n == j->own.member;
-        TRY(lease_look(j->client, j->rdzv->prefix, n, &j->seen[n], &changed));
-        TRY(lease_holder(j->client, j->rdzv->prefix, n, who));
-        int64_t changed_ns = j->seen[n].changed_ns;
-        bool heard = own || clock_now_ns() - changed_ns < LEASE_SILENT_MS * 1000000ll;
-        j->there[n] = who[0] != '\0' && heard;
+        const roster_node *node = &j->r->nodes[n];
+        bool own = n == j->r->member;
+        bool heard = own || now_ns - node->heard_ns < ROSTER_SILENT_MS * 1000000ll;
+        j->there[n] = node->there && heard;
         complete = complete && j->there[n];
-        if (!own && changed_ns < oldest_ns)
-            oldest_ns = changed_ns;
+        if (!own && node->heard_ns < oldest_ns)
+            oldest_ns = node->heard_ns;
     }
     if (!complete || j->complete_ns == 0)
         j->complete_ns = complete ? clock_now_ns() : 0;
@@ -338,7 +474,7 @@ static void say_missing(const joiner *j)
     int missing = list_missing(j, list);
     if (missing == 0)
         return; /* just now */
-    if (j->rdzv->server != NULL && !spec->store_on_loopback)
+    if (j->r->server != NULL && !spec->store_on_loopback)
         local_network_describe(own, sizeof own);
     LOG_I("%d of %d nodes have joined at %s:%d%s%s%s, %.0f s of %.0f s; missing: %s",
           j->count.expected - missing, j->count.expected, spec->master_addr, spec->master_port,
@@ -351,8 +487,8 @@ static status say_who_did_not_come(const joiner *j)
     const worker_spec *spec = j->spec;
     char list[LIST_BYTES];
     int missing = list_missing(j, list);
-    for (int n = 0; n < spec->nnodes && j->rdzv->server != NULL && j->rdzv->lost != NULL; n++)
-        j->rdzv->lost[n] = !j->there[n];
+    for (int n = 0; n < spec->nnodes && j->r->server != NULL; n++)
+        j->r->nodes[n].lost = !j->there[n];
     return FAIL(STATUS_TIMEOUT,
                 "%d of %d nodes did not come to %s:%d within %.3g s: %s; see whether they were "
                 "started and can reach that address (mnist_ddp doctor)",
@@ -360,30 +496,43 @@ static status say_who_did_not_come(const joiner *j)
                 (double)spec->join_ms * 1e-3, list);
 }
 
+/* Node 0 says what comes of news, and what to type on one more node. */
+static void say_count(const node_count *count, const worker_spec *spec)
+{
+    int nodes = count->nodes;
+    if (!count->is_news || nodes != count->expected)
+        return;
+    char *line = nodes < spec->nnodes ? join_command(spec, nodes) : NULL;
+    LOG_I("nodes 0 to %d are there: they start unless another one comes within %d s%s%s", nodes - 1,
+          NODE_COUNT_QUIET_MS / 1000, line != NULL ? "; on one more: " : "",
+          line != NULL ? line : "");
+    free(line);
+}
+
 /* Nodes count themselves, and node 0 decides. */
 static status count_nodes(joiner *j, bool is_late, bool *all)
 {
     *all = node_count_look(&j->count, j->spec, j->there, is_late);
     status st = STATUS_OK;
-    if (j->rdzv->server == NULL)
+    if (j->r->server == NULL)
         return st;
-    node_count_say(&j->count, j->spec);
+    say_count(&j->count, j->spec);
     if (*all)
-        st = node_count_publish(&j->count, j->spec, j->client, j->rdzv->prefix);
+        st = node_count_publish(&j->count, j->spec, j->r->client, j->r->prefix);
     return st == STATUS_INVALID ? membership_give_up(&j->nodes, st) : st;
 }
 
 /* Node 0 looks who is there, and all go on at its word; the others look to say who is missing. */
 static status wait_for_all(joiner *j)
 {
-    bool serves = j->rdzv->server != NULL, started = false;
+    bool serves = j->r->server != NULL, started = false;
     for (int64_t pause_ms = 1;;) {
         bool all = false;
-        TRY(lease_renew(&j->own, j->client));
+        TRY(roster_beat(j->r));
         TRY(look_for_start(j, &started));
         if (started)
             return STATUS_OK;
-        TRY(check_quit(j->rdzv));
+        TRY(check_quit(j->r));
         int64_t now = clock_now_ns();
         if (serves || now >= j->deadline_ns || now >= j->line_ns)
             TRY(look_for_all(j, &all));
@@ -398,26 +547,25 @@ static status wait_for_all(joiner *j)
             j->line_ns = now + NEXT_LINE_MS * 1000000ll;
         }
         clock_sleep_ms(pause_ms);
-        pause_ms = pause_ms < LEASE_RENEW_MS / 2 ? pause_ms * 2 : LEASE_RENEW_MS;
+        pause_ms = pause_ms < BEAT_MS / 2 ? pause_ms * 2 : BEAT_MS;
     }
 }
 
-/* The number is free again. Node 0 takes the store with it, after all have heard why. */
+/* Node 0 takes the store with it, after all have heard why. */
 static void leave(const joiner *j)
 {
-    char who[LEASE_WHO_BYTES];
+    char who[ROSTER_WHO_BYTES];
     status_kept kept;
     status_keep(&kept);
-    lease_release(&j->own, j->client);
-    if (j->rdzv->server != NULL && atomic_load(j->rdzv->quit)) {
-        agent_rendezvous_who(j->spec, who);
+    if (j->r->server != NULL && atomic_load(j->r->quit)) {
+        roster_who(j->spec, who);
         status st = worker_spec_is_elastic(j->spec) ? STATUS_PEER : STATUS_INVALID;
         membership_give_up(&j->nodes, FAIL(st,
                                            "node 0's launcher (%s) was told to stop before all "
                                            "nodes had come; start all nodes again",
                                            who));
     }
-    if (j->rdzv->server != NULL)
+    if (j->r->server != NULL)
         clock_sleep_ms(LINGER_MS);
     status_restore(&kept);
 }
@@ -425,12 +573,12 @@ static void leave(const joiner *j)
 /* A failure, `st`, of a node that has lost the store: a key says nothing to whoever reads that. */
 static status explain_loss(const joiner *j, status st)
 {
-    bool there, asks = j->rdzv->server == NULL && st != STATUS_INVALID;
+    bool there, asks = j->r->server == NULL && st != STATUS_INVALID;
     store *again = NULL;
     status_kept kept;
     status_keep(&kept);
-    if (asks && store_check(j->client, KEYS_JOB, &there) != STATUS_OK) {
-        bool gone = agent_rendezvous_reach(j->rdzv, &again) == STATUS_REFUSED;
+    if (asks && store_check(j->r->client, KEYS_JOB, &there) != STATUS_OK) {
+        bool gone = roster_reach(j->r, &again) == STATUS_REFUSED;
         store_destroy(again);
         return FAIL(gone ? STATUS_REFUSED : STATUS_PEER,
                     "node 0's launcher at %s:%d %s before all nodes had come: its own output says "
@@ -442,52 +590,64 @@ static status explain_loss(const joiner *j, status st)
     return st;
 }
 
+/* After the start: the spec is that of so many nodes, if they were counted. STATUS_INVALID for a
+ * member that came too late. */
+static status take_count(const joiner *j)
+{
+    enum { WAIT_MS = 5000 }; /* node 0 has set it before all started */
+    char size[32];
+    int nodes = 0;
+    if (!j->spec->counts_nodes)
+        return STATUS_OK;
+    TRY(store_get_text(j->r->client, keys_make(j->r->prefix, KEYS_SIZE, -1).text,
+                       clock_deadline_ns(WAIT_MS), size, sizeof size));
+    if (!number_parse(size, 2, j->spec->nnodes, &nodes))
+        return FAIL(STATUS_PEER, "node 0's number of nodes makes no sense: '%s'", size);
+    if (j->r->member >= nodes)
+        return FAIL(STATUS_INVALID, "the job has begun with %d nodes: node %d came too late", nodes,
+                    j->r->member);
+    node_count_apply(j->r->spec, nodes);
+    return STATUS_OK;
+}
+
 /* From the connection to the start of all. */
 static status meet(joiner *j)
 {
-    size_t n = (size_t)j->spec->nnodes;
     TRY(check_job(j));
     TRY(agree_on_settings(j));
     TRY(take_number(j));
-    j->there = calloc(n, sizeof *j->there);
-    j->seen = calloc(n, sizeof *j->seen);
-    if (j->there == NULL || j->seen == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%zu nodes", n);
+    j->there = calloc((size_t)j->spec->nnodes, sizeof *j->there);
+    if (j->there == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d nodes", j->spec->nnodes);
     TRY(wait_for_all(j));
-    return node_count_take(j->rdzv->spec, j->client, j->rdzv->prefix, j->own.member);
+    return take_count(j);
 }
 
-status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, lease *own)
+status roster_join(roster *r)
 {
-    const worker_spec *spec = rdzv->spec;
-    *client = NULL;
-    status reached = connect_to_store(rdzv, client);
-    if (reached != STATUS_OK && rdzv->lost != NULL && !atomic_load(rdzv->quit))
-        rdzv->lost[0] = true;
-    TRY(reached);
-    joiner j = {.rdzv = rdzv,
+    const worker_spec *spec = r->spec;
+    status st = connect_to_store(r, &r->client);
+    if (st != STATUS_OK) {
+        r->nodes[0].lost = !atomic_load(r->quit);
+        return st;
+    }
+    joiner j = {.r = r,
                 .spec = spec,
-                .client = *client,
-                .nodes = {.store = *client,
-                          .prefix = rdzv->prefix,
+                .nodes = {.store = r->client,
+                          .prefix = r->prefix,
                           .member = -1,
                           .n = spec->nnodes,
                           .noun = "node"},
-                .own = {.member = -1},
                 .start_ns = clock_now_ns(),
                 .line_ns = clock_deadline_ns(FIRST_LINE_MS),
                 .count = {.expected = spec->counts_nodes ? 2 : spec->nnodes},
                 .deadline_ns = clock_deadline_ns(spec->join_ms)};
-    if (spec->counts_nodes && rdzv->server == NULL) /* node 0 decides, and may begin later */
+    if (spec->counts_nodes && r->server == NULL) /* node 0 decides, and may begin later */
         j.deadline_ns += NODE_COUNT_QUIET_MS * 1000000ll;
-    status st = meet(&j);
-    if (st == STATUS_OK) {
-        *own = j.own;
-    } else {
-        leave(&j);
-        st = explain_loss(&j, st);
-    }
+    st = meet(&j);
     free(j.there);
-    free(j.seen);
-    return st;
+    if (st == STATUS_OK)
+        return STATUS_OK;
+    leave(&j);
+    return explain_loss(&j, st);
 }

@@ -1,0 +1,940 @@
+#include "app/launch/outcome.h"
+
+#include "app/common/error_file.h"
+#include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
+#include "app/common/run_log.h"
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/json_text.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { FAILURE_TEXT_BYTES = 160, NOTES_BYTES = 64 << 10 };
+
+/* How other libraries say that another rank went away. */
+static const char *const LOST_PEER_WORDS[] = {"Connection closed by peer",
+                                              "Connection reset by peer",
+                                              "Socket closed",
+                                              "Broken pipe",
+                                              "ncclRemoteError",
+                                              "remote process exited",
+                                              "communicator was aborted",
+                                              "failed to recv, got 0 bytes"};
+
+/* Whether the process ended because it lost another. Only the last lines tell: an error that it
+ * survived does not count. */
+static bool lost_a_peer(const output_stream *err)
+{
+    enum { LAST_LINES = 8 };
+    int64_t first = err->lines_seen > LAST_LINES ? err->lines_seen - LAST_LINES : 0;
+    for (int64_t k = first; k < err->lines_seen; k++)
+        for (size_t i = 0; i < sizeof LOST_PEER_WORDS / sizeof LOST_PEER_WORDS[0]; i++)
+            if (strstr(output_stream_line(err, k), LOST_PEER_WORDS[i]) != NULL)
+                return true;
+    return false;
+}
+
+/* What a shell calls it: the exit code, or 128 + signal. */
+static int exit_code_of(int wait_status)
+{
+    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+/* "exit code 7", "SIGKILL (Killed)" */
+/* "exit code 7", "SIGKILL (Killed)" */
+static void describe_end(int wait_status, int start_errno, char out[FAILURE_TEXT_BYTES])
+{
+    if (start_errno != 0) {
+        snprintf(out, FAILURE_TEXT_BYTES, "could not be executed: %s", strerror(start_errno));
+    } else if (WIFSIGNALED(wait_status)) {
+        const char *name = sigabbrev_np(WTERMSIG(wait_status));
+        snprintf(out, FAILURE_TEXT_BYTES, "SIG%s (%s)", name ? name : "?",
+                 strsignal(WTERMSIG(wait_status)));
+    } else {
+        snprintf(out, FAILURE_TEXT_BYTES, "exit code %d", WEXITSTATUS(wait_status));
+    }
+}
+
+cause_priority process_failure_priority(const worker *w)
+{
+    int code = exit_code_of(w->wait_status);
+    if (code == EXIT_CODE_PEER)
+        return first_cause_priority(STATUS_PEER);
+    if (code == EXIT_CODE_TIMEOUT)
+        return first_cause_priority(STATUS_TIMEOUT);
+    return WIFEXITED(w->wait_status) && lost_a_peer(&w->err) ? CAUSE_LOST : CAUSE_OWN;
+}
+
+/* What a shell calls it: the exit code, or 128 + signal. */
+bool process_failure_memory_was_short(int64_t *kills)
+{
+    char line[128];
+    long long before = *kills, count = -1;
+    FILE *file = fopen("/proc/vmstat", "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "oom_kill %lld", &count) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    *kills = count;
+    return before >= 0 && count > before;
+}
+
+static status copy_text(const char *text, char **out)
+{
+    *out = strdup(text);
+    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "how a rank ended");
+}
+
+static void free_cause(process_failure *failure)
+{
+    free(failure->others);
+    free(failure->words);
+    *failure = (process_failure){0};
+}
+
+/* Success hands over to `out`. */
+static status finish(status st, process_failure *failure, process_failure *out)
+{
+    if (st == STATUS_OK)
+        *out = *failure;
+    else
+        free_cause(failure);
+    return st;
+}
+
+static void error_file_path(const process_failure *failure, char out[FILE_PATH_BYTES])
+{
+    if (failure->folder[0] == '\0' || file_join(failure->folder, "error.json", out) != STATUS_OK)
+        out[0] = '\0';
+}
+
+static status read_cause(const worker *w, const worker_start *start, process_failure *out)
+{
+    const worker_spec *spec = start->spec;
+    char path[FILE_PATH_BYTES];
+    process_failure failure = {.node = spec->node_rank,
+                               .rank = w->rank,
+                               .local_rank = w->local_rank,
+                               .pid = (int)w->pid,
+                               .wait_status = w->wait_status,
+                               .start_errno = w->start_errno,
+                               .priority = process_failure_priority(w),
+                               .after_s = clock_seconds(w->ended_ns - start->started_ns)};
+    if (gethostname(failure.host, sizeof failure.host - 1) != 0)
+        strcpy(failure.host, "?");
+    worker_logs_file(&spec->logs, w->attempt, w->local_rank, "", failure.folder);
+    error_file_path(&failure, path);
+    if (path[0] != '\0')
+        error_file_read_message(path, failure.says, sizeof failure.says);
+    const output_stream *err = &w->err;
+    int64_t first = err->lines_seen > OUTPUT_LINES ? err->lines_seen - OUTPUT_LINES : 0;
+    text_stream words;
+    TRY(text_stream_open(&words));
+    for (int64_t k = first; k < err->lines_seen; k++)
+        fprintf(words.file, "%s\n", output_stream_line(err, k));
+    status st = text_stream_close(&words, &failure.words, NULL);
+    if (st == STATUS_OK)
+        st = copy_text("", &failure.others);
+    return finish(st, &failure, out);
+}
+
+static status copy_cause(const process_failure *failure, process_failure *out)
+{
+    process_failure copy = *failure;
+    copy.words = NULL;
+    status st = copy_text(failure->others, &copy.others);
+    if (st == STATUS_OK)
+        st = copy_text(failure->words, &copy.words);
+    return finish(st, &copy, out);
+}
+
+static status write_error_file(const process_failure *failure, const char *path)
+{
+    char how[FAILURE_TEXT_BYTES], said[FAILURE_TEXT_BYTES + 64];
+    describe_end(failure->wait_status, failure->start_errno, how);
+    snprintf(said, sizeof said, "rank %d (pid %d): %s", failure->rank, failure->pid, how);
+    error_file file = {.message = failure->says[0] != '\0' ? failure->says : said,
+                       .callstack = failure->words,
+                       .exit_code = exit_code_of(failure->wait_status)};
+    return error_file_write(path, &file);
+}
+
+static void leave_error_file(const process_failure *failure)
+{
+    char path[FILE_PATH_BYTES];
+    error_file_path(failure, path);
+    if (path[0] != '\0' && !file_exists(path) && write_error_file(failure, path) != STATUS_OK)
+        LOG_D("%s", status_text());
+}
+
+static void pass_on(const process_failure *failure, bool here)
+{
+    char path[FILE_PATH_BYTES];
+    const char *to = environment_text("TORCHELASTIC_ERROR_FILE");
+    int code = exit_code_of(failure->wait_status);
+    if (to == NULL)
+        return;
+    error_file_path(failure, path);
+    if (here && path[0] != '\0' && error_file_copy(path, code, to) == STATUS_OK)
+        return;
+    if (write_error_file(failure, to) != STATUS_OK)
+        LOG_W("error file not written: %s", status_text());
+}
+
+static json_t *cause_to_json(const process_failure *failure)
+{
+    json_t *lines = json_array(), *object = json_object();
+    for (const char *at = failure->words; *at != '\0'; at += strcspn(at, "\n") + 1) {
+        char line[OUTPUT_KEPT_BYTES + 1];
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
+        json_array_append_new(lines, json_value_text(line));
+    }
+    json_object_set_new(object, "node", json_integer(failure->node));
+    json_object_set_new(object, "rank", json_integer(failure->rank));
+    json_object_set_new(object, "local_rank", json_integer(failure->local_rank));
+    json_object_set_new(object, "pid", json_integer(failure->pid));
+    json_object_set_new(object, "wait_status", json_integer(failure->wait_status));
+    json_object_set_new(object, "start_errno", json_integer(failure->start_errno));
+    json_object_set_new(object, "weight", json_integer((json_int_t)failure->priority));
+    json_object_set_new(object, "after_s", json_real(failure->after_s));
+    json_object_set_new(object, "memory_killed", json_boolean(failure->memory_killed));
+    json_object_set_new(object, "host", json_value_text(failure->host));
+    json_object_set_new(object, "says", json_value_text(failure->says));
+    json_object_set_new(object, "doing", json_value_text(failure->doing));
+    json_object_set_new(object, "folder", json_value_text(failure->folder));
+    json_object_set_new(object, "others", json_value_text(failure->others));
+    json_object_set_new(object, "lines", lines);
+    return object;
+}
+
+static status read_cause_fields(const json_t *object, process_failure *out)
+{
+    TRY(json_value_integer(object, "node", 0, INT_MAX, &out->node));
+    TRY(json_value_integer(object, "rank", 0, INT_MAX, &out->rank));
+    TRY(json_value_integer(object, "local_rank", 0, INT_MAX, &out->local_rank));
+    TRY(json_value_integer(object, "pid", 0, INT_MAX, &out->pid));
+    TRY(json_value_integer(object, "wait_status", 0, 0xffff, &out->wait_status));
+    TRY(json_value_integer(object, "start_errno", 0, 4095, &out->start_errno));
+    int priority = CAUSE_LOST;
+    TRY(json_value_integer(object, "weight", CAUSE_LOST, CAUSE_OWN, &priority));
+    out->priority = (cause_priority)priority;
+    out->after_s = json_number_value(json_object_get(object, "after_s"));
+    out->memory_killed = json_is_true(json_object_get(object, "memory_killed"));
+    TRY(json_value_copy(object, "host", out->host, sizeof out->host));
+    TRY(json_value_copy(object, "says", out->says, sizeof out->says));
+    TRY(json_value_copy(object, "doing", out->doing, sizeof out->doing));
+    TRY(json_value_copy(object, "folder", out->folder, sizeof out->folder));
+    const char *others = json_string_value(json_object_get(object, "others"));
+    TRY(copy_text(others != NULL ? others : "", &out->others));
+    const json_t *lines = json_object_get(object, "lines");
+    text_stream words;
+    TRY(text_stream_open(&words));
+    for (size_t i = 0; i < json_array_size(lines) && i < OUTPUT_LINES; i++) {
+        const char *line = json_string_value(json_array_get(lines, i));
+        fprintf(words.file, "%s\n", line != NULL ? line : "");
+    }
+    return text_stream_close(&words, &out->words, NULL);
+}
+
+/* From another node: every value is checked. STATUS_PEER if one is out of its range. */
+static status cause_from_json(const json_t *object, process_failure *out)
+{
+    process_failure failure = {0};
+    return finish(read_cause_fields(object, &failure), &failure, out);
+}
+
+/* Cuts notes at the end of a line if they are very long. NULL: none. */
+static void cut_notes(char *notes)
+{
+    if (notes == NULL || strlen(notes) <= NOTES_BYTES)
+        return;
+    notes[NOTES_BYTES] = '\0';
+    char *end = strrchr(notes, '\n');
+    if (end != NULL)
+        end[1] = '\0';
+}
+
+/* It had to be killed, so it may be the one that the others waited for. */
+static bool is_stuck(const worker *w)
+{
+    return w->was_stopped && WIFSIGNALED(w->wait_status) && WTERMSIG(w->wait_status) == SIGKILL;
+}
+
+/* What became of the other workers, as lines of the report on the cause. Free with free(); NULL: no
+ * memory. */
+static char *describe_others(const worker_group *group)
+{
+    char failure[FAILURE_TEXT_BYTES], *text = NULL;
+    int shown = 0, stopped = 0;
+    text_stream lines;
+    if (text_stream_open(&lines) != STATUS_OK)
+        return NULL;
+    FILE *out = lines.file;
+    for (int i = 0; i < group->n; i++) {
+        const worker *w = &group->workers[i];
+        if (i == group->cause || w->pid == 0 || w->running || w->wait_status == 0)
+            continue;
+        if (w->was_stopped) {
+            stopped++;
+            continue;
+        }
+        describe_end(w->wait_status, w->start_errno, failure);
+        fprintf(out, "%srank %d: %s", shown++ ? ", " : "  also: ", w->rank, failure);
+    }
+    if (shown > 0)
+        fputc('\n', out);
+    if (stopped > 0)
+        fprintf(out, "  %d other rank%s stopped\n", stopped, stopped == 1 ? " was" : "s were");
+    for (int i = 0; i < group->n; i++) {
+        const worker *w = &group->workers[i];
+        if (is_stuck(w))
+            fprintf(out, "  rank %d (pid %d) did not end on SIGTERM: it was stuck, or stopped\n",
+                    w->rank, (int)w->pid);
+    }
+    (void)text_stream_close(&lines, &text, NULL);
+    return text;
+}
+
+status node_report_make(const worker_group *group, agent_state state, int signal,
+                        bool memory_killed, node_report *out)
+{
+    const rank_snapshot *ranks = group->snapshots;
+    node_report report = {.node = group->start.spec->node_rank, .state = state, .signal = signal};
+    for (int i = 0; i < group->n; i++)
+        report.unmet = report.unmet || (group->workers[i].waits && group->workers[i].unmet);
+    if (report.state == AGENT_FAILED) {
+        TRY(read_cause(&group->workers[group->cause], &group->start, &report.cause));
+        report.cause.memory_killed = memory_killed;
+        if (ranks != NULL && ranks[group->cause].pid != 0)
+            memcpy(report.cause.doing, ranks[group->cause].doing, sizeof report.cause.doing);
+        char *others = describe_others(group);
+        cut_notes(others);
+        if (others != NULL) {
+            free(report.cause.others);
+            report.cause.others = others;
+        }
+    }
+    if (ranks != NULL && (report.state == AGENT_FAILED || report.state == AGENT_STOPPED)) {
+        report.notes = hang_report_lines(ranks, group->n);
+        hang_report_name(ranks, group->n, report.hangs);
+    }
+    cut_notes(report.notes);
+    if (report.notes == NULL)
+        report.notes = strdup("");
+    if (report.notes == NULL) {
+        node_report_free(&report);
+        return FAIL(STATUS_NO_MEMORY, "how this node's ranks ended");
+    }
+    *out = report;
+    return STATUS_OK;
+}
+
+void node_report_free(node_report *report)
+{
+    free_cause(&report->cause);
+    free(report->notes);
+    *report = (node_report){0};
+}
+
+status node_report_write(const node_report *report, char **out)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "result", json_integer(report->state - AGENT_SUCCEEDED));
+    json_object_set_new(object, "signal", json_integer(report->signal));
+    json_object_set_new(object, "unmet", json_boolean(report->unmet));
+    json_object_set_new(object, "hangs", json_value_text(report->hangs));
+    json_object_set_new(object, "notes",
+                        json_value_text(report->notes != NULL ? report->notes : ""));
+    if (report->state == AGENT_FAILED)
+        json_object_set_new(object, "cause", cause_to_json(&report->cause));
+    status st = json_text_print(object, JSON_COMPACT, out);
+    json_decref(object);
+    return st;
+}
+
+/* JSON takes up to a hundred times as much memory as its text. */
+static status parse_message(const char *text, json_t **out)
+{
+    enum { JSON_BYTES = 1 << 20 }; /* more than the longest honest one has */
+    json_error_t error;
+    size_t size_bytes = strlen(text);
+    if (size_bytes > JSON_BYTES)
+        return FAIL(STATUS_PEER,
+                    "another launcher's message makes no sense: %zu bytes, at most %d are taken",
+                    size_bytes, JSON_BYTES);
+    *out = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
+    return *out != NULL
+               ? STATUS_OK
+               : FAIL(STATUS_PEER, "another launcher's message makes no sense: %s", error.text);
+}
+
+static status read_notes(const json_t *object, char **out)
+{
+    const char *text = json_string_value(json_object_get(object, "notes"));
+    *out = strdup(text != NULL ? text : "");
+    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "another launcher's notes");
+}
+
+static status read_report(const json_t *object, const worker_spec *spec, node_report *out)
+{
+    const json_t *cause = json_object_get(object, "cause");
+    int result = 0;
+    TRY(json_value_integer(object, "result", 0, AGENT_STATES - 1 - AGENT_SUCCEEDED, &result));
+    TRY(json_value_integer(object, "signal", 0, NSIG - 1, &out->signal));
+    out->unmet = json_is_true(json_object_get(object, "unmet"));
+    TRY(json_value_copy(object, "hangs", out->hangs, sizeof out->hangs));
+    TRY(read_notes(object, &out->notes));
+    if (cause != NULL)
+        TRY(cause_from_json(cause, &out->cause));
+    out->state = (agent_state)(AGENT_SUCCEEDED + result);
+    if ((cause != NULL) != (out->state == AGENT_FAILED))
+        return FAIL(STATUS_PEER, "another launcher's report does not say who failed");
+    int local_rank = out->cause.rank - worker_spec_first_rank(spec, out->node);
+    if (cause != NULL && (local_rank < 0 || local_rank >= worker_spec_ranks_of(spec, out->node)))
+        return FAIL(STATUS_PEER,
+                    "another launcher's message makes no sense: rank %d is not its own",
+                    out->cause.rank);
+    if (out->state == AGENT_SIGNALED && out->signal == 0)
+        return FAIL(STATUS_PEER, "another launcher's report does not say by which signal it ended");
+    out->cause.node = out->node; /* whatever it says */
+    return STATUS_OK;
+}
+
+status node_report_read(const char *text, int node, const worker_spec *spec, node_report *out)
+{
+    json_t *object = NULL;
+    node_report report = {.node = node};
+    TRY(parse_message(text, &object));
+    status st = read_report(object, spec, &report);
+    json_decref(object);
+    if (st == STATUS_OK)
+        *out = report;
+    else
+        node_report_free(&report);
+    return st;
+}
+
+void group_outcome_free(group_outcome *outcome)
+{
+    free_cause(&outcome->cause);
+    free(outcome->notes);
+    free(outcome->lost);
+    *outcome = (group_outcome){0};
+}
+
+/* The first report of each kind; NULL: there is none. */
+typedef struct firsts {
+    const node_report *lost;
+    const node_report *by_state[AGENT_STATES]; /* of AGENT_FAILED the one that tells most */
+    const node_report *signaled;               /* its agent was told to stop, whatever came */
+    int n_lost, n_signaled;
+    bool unmet; /* ranks of some node had not met all others */
+} firsts;
+
+static firsts find_firsts(const node_report *reports, int n)
+{
+    firsts found = {0};
+    for (int i = n - 1; i >= 0; i--) {
+        const node_report *report = &reports[i], **same = &found.by_state[report->state];
+        if (report->lost) {
+            found.lost = report;
+            found.n_lost++;
+            continue;
+        }
+        found.unmet = found.unmet || report->unmet;
+        found.n_signaled += report->signal != 0;
+        if (report->signal != 0)
+            found.signaled = report;
+        if (report->state != AGENT_FAILED || *same == NULL ||
+            report->cause.priority >= (*same)->cause.priority)
+            *same = report;
+    }
+    return found;
+}
+
+static void blame_signal(const node_report *report, group_outcome *out)
+{
+    const char *name = sigabbrev_np(report->signal); /* NULL: SIGRTMIN and beyond have none */
+    out->code = 128 + report->signal;
+    out->told_by = report->node;
+    if (name != NULL)
+        snprintf(out->text, sizeof out->text, "node %d was stopped by SIG%s", report->node, name);
+    else
+        snprintf(out->text, sizeof out->text, "node %d was stopped by signal %d", report->node,
+                 report->signal);
+}
+
+/* What no rank is to blame for. false: nothing of the kind. */
+static bool blame_node(const firsts *found, group_outcome *out)
+{
+    const node_report *stopped = found->by_state[AGENT_SIGNALED];
+    const node_report *broken = found->by_state[AGENT_BROKEN];
+    if (found->lost != NULL) {
+        out->code = EXIT_CODE_PEER;
+        snprintf(out->text, sizeof out->text, "%s", found->lost->text);
+    } else if (stopped != NULL) {
+        blame_signal(stopped, out);
+    } else if (broken != NULL) {
+        out->code = EXIT_CODE_INTERNAL;
+        out->told_by = broken->node;
+        snprintf(out->text, sizeof out->text, "node %d could not start or end its ranks",
+                 broken->node);
+    }
+    return found->lost != NULL || stopped != NULL || broken != NULL;
+}
+
+static status collect_notes(const node_report *reports, int n, char **out)
+{
+    text_stream notes;
+    TRY(text_stream_open(&notes));
+    for (int i = 0; i < n; i++)
+        fputs(reports[i].notes != NULL ? reports[i].notes : "", notes.file);
+    TRY(text_stream_close(&notes, out, NULL));
+    cut_notes(*out);
+    return STATUS_OK;
+}
+
+static void name_hung(const node_report *reports, int n, char out[HANG_REPORT_WHO_BYTES])
+{
+    for (int i = 0; i < n; i++)
+        if (out[0] == '\0' || strchr(reports[i].hangs, '(') != NULL)
+            memcpy(out, reports[i].hangs, HANG_REPORT_WHO_BYTES);
+}
+
+/* All nodes start again after a rank's failure if that may help and nobody was told to stop. */
+static status blame_rank(const firsts *found, const worker_spec *spec, group_outcome *out)
+{
+    const node_report *failed = found->by_state[AGENT_FAILED];
+    if (failed == NULL) {
+        if (found->by_state[AGENT_DIVERGED] != NULL)
+            out->code = EXIT_CODE_DIVERGED;
+        else if (found->by_state[AGENT_PREEMPTED] != NULL)
+            out->code = EXIT_CODE_PREEMPTED;
+        else if (found->by_state[AGENT_STOPPED] != NULL)
+            out->code = EXIT_CODE_INTERNAL;
+        return STATUS_OK;
+    }
+    TRY(copy_cause(&failed->cause, &out->cause));
+    out->failed = true;
+    out->code = exit_code_of(out->cause.wait_status);
+    bool may_help = spec->restarts < spec->max_restarts && out->cause.start_errno == 0 &&
+                    worker_spec_may_restart(spec, out->code);
+    bool ends_all = found->signaled != NULL && !worker_spec_is_elastic(spec);
+    out->again = out->counts = may_help && !ends_all;
+    if (may_help && ends_all)
+        blame_signal(found->signaled, out); /* it ends what the failure would not have */
+    return STATUS_OK;
+}
+
+static status list_lost(const node_report *reports, int n, const firsts *found, group_outcome *out)
+{
+    if (found->n_lost == 0)
+        return STATUS_OK;
+    out->lost = calloc((size_t)found->n_lost, sizeof *out->lost);
+    if (out->lost == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d lost nodes", found->n_lost);
+    for (int i = 0; i < n; i++)
+        if (reports[i].lost)
+            out->lost[out->n_lost++] = i;
+    return STATUS_OK;
+}
+
+/* What an elastic job does that no rank is to blame for: the others go on. Ranks that have left by
+ * themselves, for no reason that anybody knows, are a failure; but if they had not all met, the
+ * next round is one of fewer nodes. */
+static void go_on(const firsts *found, const worker_spec *spec, int n, group_outcome *out)
+{
+    if (found->n_signaled == n && found->by_state[AGENT_LEFT] != NULL)
+        blame_signal(found->by_state[AGENT_LEFT], out);
+    bool changes =
+        found->lost != NULL || found->signaled != NULL || found->by_state[AGENT_LEFT] != NULL;
+    bool ends = found->n_signaled == n || found->by_state[AGENT_BROKEN] != NULL ||
+                found->by_state[AGENT_DIVERGED] != NULL ||
+                (found->by_state[AGENT_PREEMPTED] != NULL && !changes);
+    bool unexplained = !changes && found->by_state[AGENT_STOPPED] != NULL;
+    bool unmet = unexplained && found->unmet && n > 1;
+    bool counts = unexplained && !unmet;
+    if (ends || (counts && spec->restarts >= spec->max_restarts) || (!changes && !unexplained))
+        return;
+    out->again = true;
+    out->counts = counts;
+    out->unmet = unmet;
+    if (unmet)
+        snprintf(
+            out->text, sizeof out->text,
+            "round %lld does not begin: its ranks have not all met (is a port or a way between "
+            "two nodes closed?); the next one is without node %d, if enough are left",
+            (long long)spec->round, n - 1);
+}
+
+status group_outcome_make(const node_report *reports, int n, const worker_spec *spec,
+                          group_outcome *out)
+{
+    status st = STATUS_OK;
+    group_outcome outcome = {.told_by = -1};
+    const firsts found = find_firsts(reports, n);
+    const node_report *failed = found.by_state[AGENT_FAILED];
+    TRY(collect_notes(reports, n, &outcome.notes));
+    name_hung(reports, n, outcome.hangs);
+    /* A rank's own failure explains more than what followed from it elsewhere. */
+    bool clear = failed != NULL && failed->cause.priority > CAUSE_LOST && found.lost == NULL;
+    if (clear || !blame_node(&found, &outcome))
+        st = blame_rank(&found, spec, &outcome);
+    if (st == STATUS_OK)
+        st = list_lost(reports, n, &found, &outcome);
+    if (st == STATUS_OK && worker_spec_is_elastic(spec) && !outcome.failed)
+        go_on(&found, spec, n, &outcome);
+    if (st == STATUS_OK)
+        *out = outcome;
+    else
+        group_outcome_free(&outcome);
+    return st;
+}
+
+status group_outcome_doubt(const node_report *own, const worker_spec *spec, group_outcome *out)
+{
+    group_outcome outcome;
+    bool uncounted = !out->counts && worker_spec_is_elastic(spec);
+    bool fits = out->again ? uncounted || spec->restarts < spec->max_restarts
+                           : own->state == AGENT_SUCCEEDED ||
+                                 (out->code != EXIT_SUCCESS &&
+                                  (out->code != EXIT_CODE_PREEMPTED || own->state != AGENT_FAILED));
+    if (fits)
+        return STATUS_OK;
+    TRY(group_outcome_make(own, 1, spec, &outcome));
+    outcome.again = false;
+    outcome.told_by = -1;
+    snprintf(outcome.text, sizeof outcome.text,
+             "the outcome in the store (%s, exit code %d) does not fit what happened on node %d, "
+             "and is not believed: who else reaches the store's port?",
+             out->again ? "start again" : "the end", out->code, spec->node_rank);
+    group_outcome_free(out);
+    *out = outcome;
+    return STATUS_OK;
+}
+
+status group_outcome_write(const group_outcome *outcome, char **out)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "again", json_boolean(outcome->again));
+    json_object_set_new(object, "counts", json_boolean(outcome->counts));
+    json_object_set_new(object, "unmet", json_boolean(outcome->unmet));
+    json_object_set_new(object, "code", json_integer(outcome->code));
+    json_object_set_new(object, "text", json_value_text(outcome->text));
+    json_object_set_new(object, "told_by", json_integer(outcome->told_by));
+    json_object_set_new(object, "hangs", json_value_text(outcome->hangs));
+    json_object_set_new(object, "notes", json_value_text(outcome->notes));
+    json_t *lost = json_array();
+    for (int i = 0; i < outcome->n_lost; i++)
+        json_array_append_new(lost, json_integer(outcome->lost[i]));
+    json_object_set_new(object, "lost", lost);
+    if (outcome->failed)
+        json_object_set_new(object, "cause", cause_to_json(&outcome->cause));
+    status st = json_text_print(object, JSON_COMPACT, out);
+    json_decref(object);
+    return st;
+}
+
+static status read_lost(const json_t *list, group_outcome *out)
+{
+    size_t n = json_array_size(list);
+    out->lost = calloc(n + 1, sizeof *out->lost);
+    if (out->lost == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu lost nodes", n);
+    for (size_t i = 0; i < n; i++) {
+        json_int_t node = json_integer_value(json_array_get(list, i));
+        if (node < 0 || node >= INT_MAX)
+            return FAIL(STATUS_PEER, "another launcher's outcome names no node");
+        out->lost[out->n_lost++] = (int)node;
+    }
+    return STATUS_OK;
+}
+
+static status read_outcome(const json_t *object, group_outcome *out)
+{
+    const json_t *cause = json_object_get(object, "cause");
+    const json_t *told_by = json_object_get(object, "told_by");
+    out->again = json_is_true(json_object_get(object, "again"));
+    out->counts = json_is_true(json_object_get(object, "counts"));
+    out->unmet = json_is_true(json_object_get(object, "unmet"));
+    out->failed = cause != NULL;
+    out->told_by = json_is_integer(told_by) ? (int)json_integer_value(told_by) : -1;
+    TRY(json_value_integer(object, "code", 0, 255, &out->code));
+    TRY(json_value_copy(object, "text", out->text, sizeof out->text));
+    TRY(json_value_copy(object, "hangs", out->hangs, sizeof out->hangs));
+    TRY(read_notes(object, &out->notes));
+    TRY(read_lost(json_object_get(object, "lost"), out));
+    return cause != NULL ? cause_from_json(cause, &out->cause) : STATUS_OK;
+}
+
+status group_outcome_read(const char *text, group_outcome *out)
+{
+    json_t *object = NULL;
+    group_outcome outcome = {0};
+    TRY(parse_message(text, &object));
+    status st = read_outcome(object, &outcome);
+    json_decref(object);
+    if (st == STATUS_OK)
+        *out = outcome;
+    else
+        group_outcome_free(&outcome);
+    return st;
+}
+
+static const char *hint_for_signal(int signal, bool memory_killed, bool own)
+{
+    switch (signal) {
+    case SIGKILL:
+        return memory_killed
+                   ? "killed by the kernel's out of memory killer? It was at work during the run: "
+                     "fewer ranks, or a smaller batch size; dmesg tells"
+                   : "somebody killed it (kill -9, a batch system, a container's memory limit)";
+    case SIGTERM:
+    case SIGINT:
+    case SIGHUP:
+    case SIGQUIT:
+        return "somebody stopped this rank; to stop them all, signal the launcher";
+    case SIGBUS:
+        return "out of space in /dev/shm or on disk (df), or a bug; a core dump tells";
+    default:
+        return own ? "a bug in mnist_ddp or a library: please report it with the lines above and "
+                     "what mnist_ddp env says"
+                   : "a bug in the program or a library; a core dump tells where (ulimit -c "
+                     "unlimited)";
+    }
+}
+
+static const char *hint_for_code(int code)
+{
+    switch (code) {
+    case EXIT_CODE_USAGE:
+        return "correct the flag, variable or file that the lines above name; mnist_ddp help";
+    case EXIT_CODE_DATA:
+        return "check --data-dir or MNIST_DDP_DATA: the folder with MNIST's four files";
+    case EXIT_CODE_RENDEZVOUS:
+        return "check that every machine has started, with the same --master-addr, --master-port "
+               "and --nnodes, and that the port is open; mnist_ddp doctor";
+    case EXIT_CODE_PEER:
+        return "another rank, or the connection to it, went away first: its own report, perhaps on "
+               "another machine, says why";
+    case EXIT_CODE_CHECKPOINT:
+        return "the lines above say what is wrong with --run-dir, --html or stdout; df and ls "
+               "-ld tell space and permissions";
+    case EXIT_CODE_TIMEOUT:
+        return "a rank is stuck or slow: look at the one that never came (its log, gdb -p PID), or "
+               "raise --timeout";
+    default:
+        return "the lines above say why";
+    }
+}
+
+/* NULL: what it has said is all that is known. */
+static const char *hint_for(const process_failure *cause, bool own)
+{
+    if (cause->start_errno == ENOEXEC)
+        return "it is no program: a script needs a first line as #!/usr/bin/env python3, or the "
+               "ending .py";
+    if (cause->start_errno != 0)
+        return own ? "the program's own file, /proc/self/exe, is executed again"
+                   : "check the program's path and permissions (ls -l)";
+    if (WIFSIGNALED(cause->wait_status))
+        return hint_for_signal(WTERMSIG(cause->wait_status), cause->memory_killed, own);
+    if (own)
+        return hint_for_code(WEXITSTATUS(cause->wait_status));
+    if (strstr(cause->words, "remote=[127.") != NULL)
+        return "does another host's own name stand for a loopback address there? Then set "
+               "GLOO_SOCKET_IFNAME on it to the interface that the others reach";
+    return cause->words[0] != '\0'
+               ? NULL
+               : "it said nothing on stderr: see its stdout, or --tee=3 to keep it";
+}
+
+/* From another node: nothing of it may look like a line of ours, or do more than be read. NULL: no
+ * memory. */
+static char *printable_of(const char *text)
+{
+    size_t size_bytes = strlen(text) * 4 + 1;
+    char *shown = malloc(size_bytes);
+    if (shown != NULL)
+        printable_copy(PRINTABLE_LINES, text, shown, size_bytes);
+    return shown;
+}
+
+static void put_printable(FILE *file, const char *before, const char *text)
+{
+    char *shown = printable_of(text);
+    fputs(before, file);
+    fputs(shown != NULL ? shown : "", file);
+    free(shown);
+}
+
+/* "error: rank 1 WHAT: SIGKILL (Killed)", with "; restart 1 of 3" if all ranks start again; of a
+ * deadline that has passed "error: rank 2 hangs (stopped), rank 1 has waited ...". */
+static void write_head(FILE *file, const failure_report *report, const process_failure *cause,
+                       const char *what)
+{
+    char ending[FAILURE_TEXT_BYTES];
+    bool again = report->outcome->again;
+    describe_end(cause->wait_status, cause->start_errno, ending);
+    fprintf(file, "%s: ", again ? "warning" : "error");
+    if (cause->priority == CAUSE_WAITED && report->outcome->hangs[0] != '\0') {
+        put_printable(file, "", report->outcome->hangs);
+        fprintf(file, ", rank %d has waited for it in vain: %s", cause->rank, ending);
+    } else {
+        fprintf(file, "rank %d %s: %s", cause->rank, what, ending);
+    }
+    if (again)
+        fprintf(file, "; restart %d of %d", report->spec->restarts + 1, report->spec->max_restarts);
+    fputc('\n', file);
+}
+
+/* One line: what happened on another node, whose agent has the report. */
+static void write_line(FILE *file, const failure_report *report, const process_failure *cause)
+{
+    char what[FAILURE_HOST_BYTES + 64];
+    snprintf(what, sizeof what, "on node %d (%s) failed first", cause->node, cause->host);
+    write_head(file, report, cause, what);
+}
+
+/* Whether the last lines hold the message already, without its kind ("RuntimeError: "). */
+static bool is_said(const process_failure *cause)
+{
+    const char *text = strstr(cause->says, ": ");
+    text = text != NULL ? text + 2 : cause->says;
+    char start[80];
+    snprintf(start, sizeof start, "%.*s", (int)strcspn(text, "\n"), text);
+    return strstr(cause->words, start) != NULL;
+}
+
+/* Whether its stderr has been on this one's already. Of our own ranks one is looked for among many
+ * lines. */
+static bool is_shown(const failure_report *report, const process_failure *cause)
+{
+    worker_route route;
+    const worker_spec *spec = report->spec;
+    worker_logs_route(&spec->logs, 0, cause->local_rank, LOGS_STDERR, &route);
+    return !spec->policy.own && route.piped && route.target == STDERR_FILENO;
+}
+
+static void write_lines(FILE *file, const process_failure *cause)
+{
+    fputs(cause->words[0] != '\0' ? "  its last lines:\n" : "  it wrote nothing to stderr\n", file);
+    for (const char *at = cause->words; *at != '\0'; at += strcspn(at, "\n") + 1)
+        fprintf(file, "    | %.*s\n", (int)strcspn(at, "\n"), at);
+}
+
+static void write_report(FILE *file, const failure_report *report, const process_failure *cause,
+                         bool here)
+{
+    const char *hint = hint_for(cause, report->spec->policy.own);
+    write_head(file, report, cause, "failed first");
+    fprintf(file, "  rank %d, local rank %d, node %d, host %s, pid %d, after %.1f s\n", cause->rank,
+            cause->local_rank, cause->node, cause->host, cause->pid, cause->after_s);
+    /* Words of other ranks may be in what a rank says of itself. */
+    if (cause->doing[0] != '\0') {
+        put_printable(file, "  it was last ", cause->doing);
+        fputc('\n', file);
+    }
+    bool shown = here && cause->words[0] != '\0' && is_shown(report, cause);
+    if (cause->says[0] != '\0' && (shown || !is_said(cause))) {
+        put_printable(file, "  it says: ", cause->says);
+        fputc('\n', file);
+    } else if (shown) {
+        const char *last = strrchr(cause->words, '\n');
+        while (last > cause->words && last[-1] != '\n')
+            last--;
+        fprintf(file, "  it says: %s", last);
+    }
+    if (!shown)
+        write_lines(file, cause);
+    fputs(cause->others, file);
+    if (cause->priority < CAUSE_OWN)
+        put_printable(file, "", report->outcome->notes); /* of all nodes */
+    if (cause->folder[0] != '\0')
+        fprintf(file, "  log: %s%s%s\n", cause->folder, here ? "" : " on ",
+                here ? "" : cause->host);
+    if (hint != NULL)
+        fprintf(file, "  hint: %s\n", hint);
+}
+
+/* Free with free(). What comes from another node is escaped. */
+static status create_text(const failure_report *report, const process_failure *cause, bool here,
+                          char **out)
+{
+    char *text = NULL;
+    text_stream lines;
+    TRY(text_stream_open(&lines));
+    if (here || report->spec->node_rank == 0)
+        write_report(lines.file, report, cause, here);
+    else
+        write_line(lines.file, report, cause);
+    TRY(text_stream_close(&lines, &text, NULL));
+    if (!here) {
+        char *shown = printable_of(text);
+        free(text);
+        text = shown;
+    }
+    *out = text;
+    return text != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "the report");
+}
+
+static void say(const char *text, output_console *console)
+{
+    run_log_say(text, strlen(text));
+    output_console_say(console, STDERR_FILENO, text, strlen(text));
+}
+
+/* Of a rank of this node its own report is believed, not what came back through the store. */
+static void show_cause(const failure_report *report, output_console *console)
+{
+    const node_report *own = report->own;
+    const process_failure *cause = &report->outcome->cause;
+    char *text = NULL;
+    bool here = own->state == AGENT_FAILED && own->cause.rank == cause->rank &&
+                cause->node == report->spec->node_rank;
+    if (here) {
+        cause = &own->cause;
+        leave_error_file(cause);
+    }
+    if (!report->outcome->again)
+        pass_on(cause, here);
+    if (create_text(report, cause, here, &text) == STATUS_OK)
+        say(text, console);
+    else
+        LOG_E("rank %d failed; %s", cause->rank, status_text());
+    free(text);
+}
+
+void failure_report_own(status st, int code)
+{
+    char why[2048];
+    const char *path = environment_text("TORCHELASTIC_ERROR_FILE");
+    LOG_E("%s", status_text());
+    snprintf(why, sizeof why, "%s: %s", status_name(st), status_text());
+    error_file file = {.message = why, .callstack = "", .exit_code = code};
+    if (path != NULL && error_file_write(path, &file) != STATUS_OK)
+        LOG_W("error file not written: %s", status_text());
+}
+
+void failure_report_show(const failure_report *report, output_console *console)
+{
+    const group_outcome *outcome = report->outcome;
+    if (outcome->failed) {
+        show_cause(report, console);
+        if (outcome->text[0] != '\0')
+            LOG_E("no restart: %s", outcome->text);
+    } else if (outcome->text[0] != '\0' && outcome->told_by != report->spec->node_rank) {
+        log_line(outcome->again ? LOG_WARNING : LOG_ERROR, "%s", outcome->text);
+    }
+}
