@@ -466,6 +466,36 @@ START_TEST(every_runs_facts_have_a_row)
 }
 END_TEST
 
+/* Whatever a config.json holds: no script of it runs, no tag is made, and the page is whole. */
+START_TEST(a_hostile_config_is_text)
+{
+    ck_assert_int_eq(file_make_folders("one"), STATUS_OK);
+    test_folder_write(
+        "one/config.json",
+        "{\"format\": 1, \"date\": \"</script><script>alert(1)</script>\", \"command\": [7, "
+        "\"<img onerror=alert(1)>\"], \"starts\": [null, {\"step\": \"<b>\"}], \"run\": "
+        "{\"model\": \"<!--<script>\", \"world\": [], \"gpu\": {}, \"__proto__\": 3}, "
+        "\"settings\": {\"<svg onload=alert(1)>\": {\"value\": \"]]>\\u001b[2J\\u007f\"}, "
+        "\"lr\": null, \"seed\": [{}], \"constructor\": {\"value\": 1e308}}}");
+    test_folder_write("one/result.json", "{\"phases\":{\"forward\":\"1\",\"waiting\":2},"
+                                         "\"world\":\"2\",\"bind_note\":[]}");
+    program p = program_run_with(NULL, WORDS("report", "one"));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    char *page = read_page("one/report.html");
+    if (page == NULL)
+        return;
+    ASSERT_SILENT(page, "<img");
+    ASSERT_SILENT(page, "<svg onload");
+    ASSERT_SILENT(page, "<!--<script");
+    ASSERT_SAYS(page, "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;");
+    ASSERT_SAYS(page, "&lt;svg onload=alert(1)&gt;");
+    ASSERT_SAYS(page, "]]&gt;\uFFFD[2J\uFFFD");
+    ASSERT_SAYS(page, "The run and its machine");
+    free(page);
+}
+END_TEST
+
 /* Not even lines that are whole are taken for torn ones. */
 START_TEST(want_of_memory_is_no_end_of_the_lines)
 {
@@ -498,6 +528,7 @@ int main(void)
     tcase_add_loop_test(runs, a_resumed_run_says_which_steps_are_timed, 0, 2);
     tcase_add_test(runs, want_of_memory_is_no_end_of_the_lines);
     tcase_add_test(runs, every_runs_facts_have_a_row);
+    tcase_add_test(runs, a_hostile_config_is_text);
     tcase_add_test(runs, an_unfinished_run_has_a_page);
     tcase_add_loop_test(runs, what_is_no_run_is_refused, 0, sizeof REFUSED / sizeof REFUSED[0]);
     tcase_add_test(runs, a_closed_folder_is_told_as_such);

@@ -32,7 +32,7 @@ function addFrame(main, frame) {
     return section;
 }
 
-/* What a rank has of a ring's chunks: [[text of each chunk], ...]; null: the frame is of no ring. */
+/* What each rank has of a ring's chunks, as text; null: the frame is of no ring. */
 function chunksOf(frame) {
     const columns = list(frame?.columns);
     return columns.length > 1 && columns.slice(1).every((name, i) => name === `chunk ${i}`)
@@ -41,8 +41,9 @@ function chunksOf(frame) {
 
 function addChunk(svg, chunk, text, x, y) {
     const group = add(svg, 'g', {class: 'chunk'});
-    const rect = add(group, 'rect', {x: -CHUNK_WIDTH / 2, width: CHUNK_WIDTH - 1, y: 0,
-                                     height: CHUNK_HEIGHT - 1, style: `fill:${colourOf(chunk % 8)}`});
+    const rect = add(group, 'rect', {x: -CHUNK_WIDTH / 2, y: 0, width: CHUNK_WIDTH - 1,
+                                     height: CHUNK_HEIGHT - 1,
+                                     style: `fill:${colourOf(chunk % 8)}`});
     const label = add(group, 'text', {x: 0, y: CHUNK_HEIGHT - 5, 'text-anchor': 'middle'});
     const place = (atX, atY) => group.setAttribute('transform', `translate(${atX} ${atY})`);
     const say = value => {
@@ -143,7 +144,8 @@ function drawBuckets(picture, frame, spans, buckets) {
             return ms => rect.setAttribute('opacity', ms >= ready ? 1 : 0.15);
         });
         return ms => {
-            const way = sent ? Math.max(0, Math.min(1, (ms - sent.from) / (sent.to - sent.from))) : 0;
+            const part = sent ? (ms - sent.from) / (sent.to - sent.from) : 0;
+            const way = Math.max(0, Math.min(1, part));
             group.setAttribute('transform', `translate(${90 + way * (RING - 180)} 0)`);
             tensors.forEach(fill => fill(ms));
         };

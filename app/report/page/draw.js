@@ -23,6 +23,11 @@ function add(parent, tag, attributes = {}, text) {
     return element;
 }
 
+/* What may stand in data of others as anything. */
+const known = value => typeof value === 'number' && Number.isFinite(value);
+const list = value => Array.isArray(value) ? value : [];
+const objects = value => list(value).filter(one => one !== null && typeof one === 'object');
+
 function button(parent, text, act, attributes = {}) {
     const element = add(parent, 'button', {type: 'button', ...attributes}, text);
     element.addEventListener('click', act);
@@ -61,7 +66,8 @@ function logTicks(low, high) {
    linear, percent, log, or log2, which has a tick at each value. */
 function makeAxis(kind, values, room) {
     const isLog = kind.startsWith('log'), place = isLog ? Math.log : value => value;
-    let low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
+    let low = values.reduce((a, b) => Math.min(a, b));
+    let high = values.reduce((a, b) => Math.max(a, b));
     const most = high, size = Math.max(Math.abs(low), Math.abs(high)), span = high - low;
     if (isLog) {
         const all = Math.log(high) - Math.log(low);
@@ -152,7 +158,8 @@ function drawChart(figure, c) {
         return;
     }
     const xAxis = makeAxis(c.x.kind, [...points.map(p => p[0]), ...c.x.zero ? [0] : []], 0.02);
-    const ends = points.flatMap(p => [p[1], p[2] ?? p[1], p[3] ?? p[1]]);
+    const ends = points.flatMap(([, y, low, high]) =>
+        known(low) && known(high) ? [y, low, high] : [y]);
     const yAxis = makeAxis(c.y.kind, c.y.zero ? [...ends, 0] : ends, 0.05);
     const fixed = value => Number(value.toFixed(1));
     const atX = value => fixed(LEFT + xAxis.share(value) * (WIDTH - LEFT - RIGHT));
@@ -166,10 +173,11 @@ function drawChart(figure, c) {
     for (const series of c.series) {
         addLine(svg, series, drawn, atX, atY);
         for (const [x, y, low, high] of series.points.filter(drawn)) {
+            const hasEnds = known(low) && known(high);
             const text = `${series.name}, ${c.x.one} ${write(x, '')}: ${write(y, c.y.kind)}` +
-                (low == null ? '' : ` (${write(low, c.y.kind)} to ${write(high, c.y.kind)})`);
+                (hasEnds ? ` (${write(low, c.y.kind)} to ${write(high, c.y.kind)})` : '');
             places.push({x: atX(x), y: atY(y), text});
-            if (low != null)
+            if (hasEnds)
                 add(svg, 'path', {class: 'line', style: `stroke:${series.colour}`,
                                   d: `M${atX(x)} ${atY(low)}V${atY(high)}`});
             if (series.marker || series.points.length === 1)
@@ -197,13 +205,15 @@ function drawKey(figure, series) {
 /* Bars of stacked parts: {title, labels, series: [{name, colour, values}]}. */
 function drawBars(figure, c) {
     add(figure, 'h3', {}, c.title);
-    const sums = c.labels.map((_, i) => c.series.reduce((sum, s) => sum + (s.values[i] ?? 0), 0));
+    const valueOf = (values, i) => isDrawn('linear', values[i]) ? values[i] : 0;
+    const sums = c.labels.map((_, i) => c.series.reduce((sum, s) => sum + valueOf(s.values, i), 0));
     if (!sums.some(sum => sum > 0 && sum <= FARTHEST)) {
         add(figure, 'p', {}, 'no data');
         return;
     }
     const svg = newSvg(figure, c), bottom = HEIGHT - BOTTOM - 30;
-    const axis = makeAxis('linear', [0, ...sums], 0.03), room = (WIDTH - LEFT - RIGHT) / sums.length;
+    const axis = makeAxis('linear', [0, ...sums], 0.03);
+    const room = (WIDTH - LEFT - RIGHT) / sums.length;
     const atY = value => bottom - value / axis.high * (bottom - TOP);
     for (const value of axis.ticks.filter(tick => tick >= 0)) {
         add(svg, 'path', {class: 'grid', d: `M${LEFT} ${atY(value)}H${WIDTH - RIGHT}`});
@@ -213,7 +223,7 @@ function drawBars(figure, c) {
         const x = LEFT + room * (i + 0.5);
         let below = 0;
         for (const {name, colour, values} of c.series) {
-            const value = values[i] ?? 0;
+            const value = valueOf(values, i);
             const rect = add(svg, 'rect', {x: x - room * 0.35, width: room * 0.7, style:
                 `fill:${colour}`, y: atY(below + value), height: atY(below) - atY(below + value)});
             add(rect, 'title', {}, `${label}, ${name}: ${write(value, '')} ${c.unit}`);
@@ -256,8 +266,8 @@ function svgText(svg) {
     const copies = [copy, ...copy.querySelectorAll('*')];
     [svg, ...svg.querySelectorAll('*')].forEach((element, i) => {
         const style = getComputedStyle(element);
-        copies[i].setAttribute('style',
-                               KEPT.map(name => `${name}:${style.getPropertyValue(name)}`).join(';'));
+        const all = KEPT.map(name => `${name}:${style.getPropertyValue(name)}`);
+        copies[i].setAttribute('style', all.join(';'));
     });
     copy.style.background = getComputedStyle(document.body).backgroundColor;
     copy.setAttribute('width', Math.round(box.width));

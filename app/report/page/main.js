@@ -27,7 +27,7 @@ function addReportTable(parent, {title, columns, rows}) {
     const body = add(table, 'tbody');
     for (const column of list(columns))
         add(head, 'th', {}, column);
-    for (const {cells, note} of list(rows)) {
+    for (const {cells, note} of objects(rows)) {
         const row = add(body, 'tr', note ? {class: 'noted'} : {});
         list(columns).forEach((_, i) =>
             add(row, 'td', isNumber(cells?.[i]) ? {class: 'n'} : {}, cells?.[i]));
@@ -40,7 +40,7 @@ const COUNTED = ['linear', 'percent', 'log', 'log2'];
 
 /* A plot of old, from gnuplot, has no data here. */
 function addPlot(parent, plot) {
-    const figure = add(parent, 'figure', {id: `plot-${plot.name}`}), all = list(plot.series);
+    const figure = add(parent, 'figure', {id: `plot-${plot.name}`}), all = objects(plot.series);
     const markers = Object.keys(MARKERS), kind = name => COUNTED.includes(name) ? name : 'linear';
     const c = {title: plot.caption, name: plot.name, unit: plot.y ?? ''};
     if (plot.labels !== undefined) {
@@ -54,7 +54,8 @@ function addPlot(parent, plot) {
             return {name, points: list(points).filter(Array.isArray), colour: colourOf(number % 8),
                     form: dashed ? 'dashed' : 'line', marker: markers[number % markers.length]};
         });
-        drawChart(figure, {...c, series, y: {kind: kind(plot.y_axis), zero: plot.y_axis === undefined},
+        drawChart(figure, {...c, series,
+                           y: {kind: kind(plot.y_axis), zero: plot.y_axis === undefined},
                            x: {kind: kind(plot.x_axis), label: plot.x, one: plot.x ?? ''}});
         drawKey(figure, series);
     }
@@ -67,8 +68,8 @@ function addDocument(main, document) {
     addRecord(section, document);
     addLines(section, 'Found', report.summary);
     const plots = add(section, 'div', {class: 'charts'});
-    list(report.plots).forEach(plot => addPlot(plots, plot));
-    list(report.tables).forEach(table => addReportTable(section, table));
+    objects(report.plots).forEach(plot => addPlot(plots, plot));
+    objects(report.tables).forEach(table => addReportTable(section, table));
     addLines(section, 'Notes', report.notes);
     addLines(section, 'What the figures do not say', report.limits);
 }

@@ -34,11 +34,9 @@ const PHASES = {
 };
 
 /* Settings that say where a run's files are and what it prints, not what it trains. */
-const ASIDE = ['run_dir', 'resume', 'quiet', 'json', 'progress', 'log_format', 'log_interval', 'keep',
-               'config', 'save_every', 'save_model', 'trace', 'trace_steps'];
+const ASIDE = ['run_dir', 'resume', 'quiet', 'json', 'progress', 'log_format', 'log_interval',
+               'keep', 'config', 'save_every', 'save_model', 'trace', 'trace_steps'];
 
-const known = value => typeof value === 'number' && Number.isFinite(value);
-const list = value => Array.isArray(value) ? value : [];
 const colourOf = number => `var(--c${number})`;
 
 /* A setting's value or a fact of the run as text; '' if it is not known. */
@@ -85,7 +83,8 @@ function addDifferences(main, runs) {
                      .map(name => [name, effectiveOf]),
                  ...['world', 'device', 'gpu', 'processor', 'system'].map(name => [name, factOf])]
         .filter(([name, valueOf]) => differs(runs, name, valueOf));
-    const p = add(main, 'p', {}, all.length > 0 ? 'They differ in: ' : 'They have the same settings.');
+    const p = add(main, 'p', {},
+                  all.length > 0 ? 'They differ in: ' : 'They have the same settings.');
     all.forEach(([name, valueOf], i) => {
         p.append(i > 0 ? '; ' : '');
         add(p, 'b', {}, name);
@@ -219,8 +218,9 @@ function addPhases(main, run) {
     for (const {name, seconds} of parts) {
         const share = seconds / total;
         const text = `${name} ${Number(seconds.toPrecision(3))} s (${(100 * share).toFixed(1)} %)`;
-        add(add(svg, 'rect', {x: at, width: 1000 * share, height: 22, style: `fill:var(--${name})`}),
-            'title', {}, text);
+        const rect = add(svg, 'rect', {x: at, width: 1000 * share, height: 22,
+                                       style: `fill:var(--${name})`});
+        add(rect, 'title', {}, text);
         at += 1000 * share;
         const entry = add(key, 'span', {class: 'part'});
         add(entry, 'span', {class: 'key', style: `background:var(--${name})`});
@@ -331,15 +331,16 @@ function addClasses(parent, test) {
         const width = recall < 1 && least < 1 ? 100 * (1 - recall) / (1 - least) : 0;
         add(add(row, 'td', {class: 'share'}), 'i', {style: `width:${width.toFixed(1)}%`});
     }
-    add(parent, 'p', {class: 'faint'}, 'Recall: of the class\' images, those that are recognised. ' +
-        'Precision: of those taken for the class, those that are of it. The bar is what recall ' +
-        'leaves.');
+    add(parent, 'p', {class: 'faint'}, 'Recall: of the class\' images, those that are ' +
+        'recognised. Precision: of those taken for the class, those that are of it. The bar is ' +
+        'what recall leaves.');
 }
 
 /* side x side pixels, two hexadecimal digits each: greys, or with a sign, where 128 is transparent,
    more is orange and less is blue. Nothing for what is no picture. */
 function addPicture(parent, side, pixels, isSigned, text) {
-    if (typeof pixels !== 'string' || pixels.length !== 2 * side * side || /[^0-9a-f]/i.test(pixels))
+    if (typeof pixels !== 'string' || pixels.length !== 2 * side * side ||
+        /[^0-9a-f]/i.test(pixels))
         return;
     const canvas = add(parent, 'canvas', {width: side, height: side, title: text, role: 'img',
                                           'aria-label': text});
@@ -361,8 +362,8 @@ function addMistakes(parent, test, most, isExplained) {
         return;
     }
     if (isExplained)
-        add(parent, 'p', {class: 'faint'}, 'The true class → what the model says, how sure it is, ' +
-            'and the image\'s number in the test set. The greatest loss comes first.');
+        add(parent, 'p', {class: 'faint'}, 'The true class → what the model says, how sure it ' +
+            'is, and the image\'s number in the test set. The greatest loss comes first.');
     const pictures = add(parent, 'div', {class: 'pictures'});
     for (const mistake of mistakes.slice(0, most)) {
         const figure = add(pictures, 'figure');
@@ -385,10 +386,11 @@ function addFilters(parent, {filters}) {
     if (!Number.isInteger(side) || side < 1 || side > IMAGE_SIDE || pictures.length === 0)
         return;
     add(parent, 'h3', {}, 'What the first layer looks for');
-    add(parent, 'p', {class: 'faint'}, `${textOf(filters.parameter)}, ${side} x ${side} weights of ` +
-        (pictures.length < filters.outputs ? `the first ${pictures.length} of ` : 'each of the ') +
-        `${textOf(filters.outputs)} outputs. Ink on orange raises an output, on blue it lowers it; ` +
-        'each picture has a scale of its own.');
+    const which = pictures.length < filters.outputs ? `the first ${pictures.length} of`
+                                                    : 'each of the';
+    add(parent, 'p', {class: 'faint'}, `${textOf(filters.parameter)}, ${side} x ${side} weights ` +
+        `of ${which} ${textOf(filters.outputs)} outputs. Ink on orange raises an output, on ` +
+        'blue it lowers it; each picture has a scale of its own.');
     const all = add(parent, 'div', {class: `pictures filters${side > 7 ? ' large' : ''}`});
     pictures.forEach((pixels, i) => {
         const scale = filters.scales?.[i];
@@ -408,8 +410,8 @@ function addSummary(parent, run) {
 }
 
 function addAbsent(parent, {folder}) {
-    const p = add(parent, 'p', {}, 'There is no eval.json: the run has not ended, was interrupted ' +
-        'or is of an older program. To test the model that it has saved: ');
+    const p = add(parent, 'p', {}, 'There is no eval.json: the run has not ended, was ' +
+        'interrupted or is of an older program. To test the model that it has saved: ');
     add(p, 'code', {}, `mnist_ddp eval --checkpoint ${folder} --out ${folder}`);
     p.append(', then ');
     add(p, 'code', {}, `mnist_ddp report ${folder}`);

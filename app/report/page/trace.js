@@ -1,5 +1,5 @@
-/* A trace (app/trace/run_trace.h): for every rank a lane for each thread, and in it what the thread did
-   when. Opens on one step of all ranks. */
+/* A trace (app/trace/run_trace.h): for every rank a lane for each thread, and in it what the thread
+   did when. Opens on one step of all ranks. */
 
 const ROW = 18, LETTER = 7, LANE_NAME = 16, LANE_GAP = 6, AXIS = 34, FIRST_STEP = 4;
 const ROUNDING_US = 0.002; /* the file has three decimals */
@@ -145,10 +145,11 @@ class TraceView {
                                                                                   : ['µs', 1];
         const ticks = roundTicks(this.from / us, (this.from + this.length) / us,
                                  Math.max(2, Math.floor(this.width / 130)));
-        ticks.forEach((value, i) => {
+        ticks.forEach(value => {
             const x = this.atX(value * us), isLast = x > this.width - 60;
             add(this.svg, 'path', {class: 'grid', d: `M${x} 14V${this.height}`});
-            add(this.svg, 'text', {class: 'tick', x, y: 12, 'text-anchor': isLast ? 'end' : 'start'},
+            add(this.svg, 'text',
+                {class: 'tick', x, y: 12, 'text-anchor': isLast ? 'end' : 'start'},
                 `${write(Number(value.toPrecision(9)), '')} ${unit}`);
         });
         let free = 0; /* from here on no number stands */
@@ -169,7 +170,8 @@ class TraceView {
             const own = this.lanes.filter(lane => lane.rank === overlap.rank);
             const x = this.atX(overlap.begin), end = this.atX(overlap.end);
             const bottom = own.at(-1).top + own.at(-1).depth * ROW;
-            add(this.svg, 'path', {class: 'overlap', d: `M${x} ${own[0].top}H${end}V${bottom}H${x}z`});
+            const d = `M${x} ${own[0].top}H${end}V${bottom}H${x}z`;
+            add(this.svg, 'path', {class: 'overlap', d});
         }
     }
 
@@ -208,7 +210,8 @@ function followPointer(view, isAlone) {
 }
 
 function followKeys(view) {
-    const moves = {ArrowLeft: [-0.2, 1], ArrowRight: [0.2, 1], '+': [0.1, 0.8], '-': [-0.125, 1.25]};
+    const moves = {ArrowLeft: [-0.2, 1], ArrowRight: [0.2, 1],
+                   '+': [0.1, 0.8], '-': [-0.125, 1.25]};
     addEventListener('keydown', ({key}) => {
         if (Object.hasOwn(moves, key)) {
             const [by, factor] = moves[key];

@@ -208,7 +208,8 @@ function showChart(id, title, kind, curves) {
         marker: [undefined, 'circle', 'triangle'][i],
     })).filter(({points}) => points.length > 0);
     get(id).replaceChildren();
-    drawChart(get(id), {title, series, y: {kind}, x: {kind: 'linear', label: 'steps', one: 'step'}});
+    drawChart(get(id), {title, series, y: {kind},
+                        x: {kind: 'linear', label: 'steps', one: 'step'}});
     drawKey(get(id), series);
 }
 

@@ -344,7 +344,8 @@ def check_examples(browser):
 def check_layout(browser):
     page = "document.documentElement"
     assert browser.value("roundTicks(0, 10, 5).join()") == "0,2,4,6,8,10"
-    assert browser.value("roundTicks(2 ** 60, 2 ** 60 + 256, 5).length <= 20")  # steps below an ulp end, too
+    # steps below an ulp end, too
+    assert browser.value("roundTicks(2 ** 60, 2 ** 60 + 256, 5).length <= 20")
     assert browser.value(f"{page}.scrollWidth <= {page}.clientWidth")
     assert browser.value("[...document.querySelectorAll('section:not([hidden])')].every(s => "
                          "s.getBoundingClientRect().width >= 150)")
