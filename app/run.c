@@ -77,8 +77,8 @@ static status print_plan(const worker_spec *spec)
 int run_command(const options *opts, int64_t started_ns)
 {
     worker_spec spec = {.nproc = 0};
-    if (opts->print_completion != NULL)
-        return completion_print(opts->print_completion);
+    if (opts->run.print_completion != NULL)
+        return completion_print(opts->run.print_completion);
     status st = prepare(opts, &spec);
     int code = EXIT_SUCCESS;
     if (opts->quiet)

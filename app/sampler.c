@@ -37,7 +37,7 @@ static void print_text(const uint32_t *indices, uint32_t shown)
 
 int sampler_command(const options *o)
 {
-    sampler_options s = {.samples = (uint32_t)o->samples,
+    sampler_options s = {.samples = (uint32_t)o->sampler.samples,
                          .rank = (int)o->rank,
                          .world_size = o->world_size < 0 ? 1 : (int)o->world_size,
                          .seed = (uint64_t)o->seed,
@@ -49,13 +49,13 @@ int sampler_command(const options *o)
     if (st == STATUS_OK)
         st = memory_alloc(sizeof *indices * plan.per_rank, (void **)&indices);
     if (st == STATUS_OK)
-        st = sampler_indices(&s, o->epoch, indices);
+        st = sampler_indices(&s, o->sampler.epoch, indices);
     if (st == STATUS_OK) {
         uint32_t shown = plan.per_rank;
-        if (o->head >= 0 && o->head < (int64_t)shown)
-            shown = (uint32_t)o->head;
+        if (o->sampler.head >= 0 && o->sampler.head < (int64_t)shown)
+            shown = (uint32_t)o->sampler.head;
         if (!o->json && !o->quiet)
-            describe(&s, &plan, o->epoch);
+            describe(&s, &plan, o->sampler.epoch);
         if (o->json)
             st = print_json(&plan, indices, shown);
         else

@@ -212,15 +212,16 @@ status bench_cases_make(const options *opts, bool is_cuda, bench_cases *out, jso
 {
     bench_cases cases = {NULL, 0};
     plan p = {.cases = &cases, .notes = notes, .is_cuda = is_cuda};
-    TRY(bench_list_modes(opts->modes, &p.modes));
-    TRY(bench_list_models(opts->models, &p.models));
-    TRY(bench_list_numbers("--world-sizes", opts->world_sizes, MAX_WORLD, &p.worlds));
-    TRY(bench_list_numbers("--batch-sizes", opts->batch_sizes, MAX_BATCH, &p.batches));
-    p.strong = strcmp(opts->scaling, "weak") != 0;
-    p.weak = strcmp(opts->scaling, "strong") != 0;
-    p.peer = strcmp(opts->peer, "torch") == 0;
-    if (!p.peer && strcmp(opts->peer, "none") != 0)
-        return FAIL(STATUS_INVALID, "--peer=%s: dp-vs-ddp has torch beside it only", opts->peer);
+    TRY(bench_list_modes(opts->bench.modes, &p.modes));
+    TRY(bench_list_models(opts->bench.models, &p.models));
+    TRY(bench_list_numbers("--world-sizes", opts->bench.world_sizes, MAX_WORLD, &p.worlds));
+    TRY(bench_list_numbers("--batch-sizes", opts->bench.batch_sizes, MAX_BATCH, &p.batches));
+    p.strong = strcmp(opts->bench.scaling, "weak") != 0;
+    p.weak = strcmp(opts->bench.scaling, "strong") != 0;
+    p.peer = strcmp(opts->bench.peer, "torch") == 0;
+    if (!p.peer && strcmp(opts->bench.peer, "none") != 0)
+        return FAIL(STATUS_INVALID, "--peer=%s: dp-vs-ddp has torch beside it only",
+                    opts->bench.peer);
     status st = offer_all(&p);
     if (st == STATUS_OK && cases.count == 0) {
         const char *why = json_string_value(json_array_get(notes, 0));

@@ -72,14 +72,14 @@ static status parse_size(const char *flag, const char *text, size_t *out)
 /* From -d, -o and --root. */
 static status read_case(const options *opts, collective_case *out)
 {
-    collective_case what = {.root = (int)opts->root};
+    collective_case what = {.root = (int)opts->bench.root};
     if (!collective_bench_find(opts->benchmark, &what.kind) ||
-        !collective_type_find(opts->datatype, &what.type) ||
-        !collective_op_find(opts->redop, &what.op))
+        !collective_type_find(opts->bench.datatype, &what.type) ||
+        !collective_op_find(opts->bench.redop, &what.op))
         return FAIL(STATUS_INVALID, "--datatype=%.40s or --redop=%.40s: no such word",
-                    opts->datatype, opts->redop);
+                    opts->bench.datatype, opts->bench.redop);
     if (!dtype_is_float(what.type) && what.op == REDUCE_AVG && collective_reduces(what.kind))
-        return FAIL(STATUS_INVALID, "--redop=avg is for floats, not for %s", opts->datatype);
+        return FAIL(STATUS_INVALID, "--redop=avg is for floats, not for %s", opts->bench.datatype);
     *out = what;
     return STATUS_OK;
 }
@@ -87,18 +87,18 @@ static status read_case(const options *opts, collective_case *out)
 /* From -b, -e, -f, -n, -w and -c, too. */
 static status read_plan(const options *opts, collective_plan *out)
 {
-    collective_plan plan = {.factor = opts->stepfactor,
-                            .iterations = (int)opts->iters,
-                            .warmup = (int)opts->warmup_iters,
-                            .check = opts->check_results != 0};
+    collective_plan plan = {.factor = opts->bench.stepfactor,
+                            .iterations = (int)opts->bench.iters,
+                            .warmup = (int)opts->bench.warmup_iters,
+                            .check = opts->bench.check_results != 0};
     TRY(read_case(opts, &plan.what));
-    TRY(parse_size("--minbytes", opts->minbytes, &plan.min_bytes));
-    TRY(parse_size("--maxbytes", opts->maxbytes, &plan.max_bytes));
+    TRY(parse_size("--minbytes", opts->bench.minbytes, &plan.min_bytes));
+    TRY(parse_size("--maxbytes", opts->bench.maxbytes, &plan.max_bytes));
     if (plan.min_bytes > plan.max_bytes || plan.max_bytes < dtype_size(plan.what.type))
         return FAIL(STATUS_INVALID,
                     "--minbytes=%s, --maxbytes=%s: the first must not be more than the second, and "
                     "that hold a %s",
-                    opts->minbytes, opts->maxbytes, opts->datatype);
+                    opts->bench.minbytes, opts->bench.maxbytes, opts->bench.datatype);
     if (!(plan.factor > 1))
         return FAIL(STATUS_INVALID, "--stepfactor=%g: sizes grow by it; give more than 1",
                     plan.factor);

@@ -47,7 +47,7 @@ static const char *const WAY_WORDS[] = {"in place", "out of place"};
 bool collective_compares(const options *opts)
 {
     return collective_is_meant(opts) && (strchr(opts->backend, ',') != NULL || opts->out != NULL ||
-                                         strcmp(opts->peer, "none") != 0);
+                                         strcmp(opts->bench.peer, "none") != 0);
 }
 
 static status add_system(comparison *c, const char *name, size_t length, contender **out)
@@ -63,15 +63,15 @@ static status add_system(comparison *c, const char *name, size_t length, contend
 /* What all of ours are given alike. */
 static void add_sizes(const options *o, bench_words *out)
 {
-    bench_words_add(out, "--minbytes=%s", o->minbytes);
-    bench_words_add(out, "--maxbytes=%s", o->maxbytes);
-    bench_words_add(out, "--stepfactor=%g", o->stepfactor);
-    bench_words_add(out, "--iters=%lld", (long long)o->iters);
-    bench_words_add(out, "--warmup-iters=%lld", (long long)o->warmup_iters);
-    bench_words_add(out, "--check=%lld", (long long)o->check_results);
-    bench_words_add(out, "--datatype=%s", o->datatype);
-    bench_words_add(out, "--redop=%s", o->redop);
-    bench_words_add(out, "--root=%lld", (long long)o->root);
+    bench_words_add(out, "--minbytes=%s", o->bench.minbytes);
+    bench_words_add(out, "--maxbytes=%s", o->bench.maxbytes);
+    bench_words_add(out, "--stepfactor=%g", o->bench.stepfactor);
+    bench_words_add(out, "--iters=%lld", (long long)o->bench.iters);
+    bench_words_add(out, "--warmup-iters=%lld", (long long)o->bench.warmup_iters);
+    bench_words_add(out, "--check=%lld", (long long)o->bench.check_results);
+    bench_words_add(out, "--datatype=%s", o->bench.datatype);
+    bench_words_add(out, "--redop=%s", o->bench.redop);
+    bench_words_add(out, "--root=%lld", (long long)o->bench.root);
 }
 
 static void make_ours(const options *o, const char *backend, bench_words *out)
@@ -119,11 +119,11 @@ static void add_peer_words(const comparison *c, bench_words *out)
 {
     const options *o = c->opts;
     bench_words_add(out, "%s", collective_kind_name(c->kind));
-    bench_words_add(out, "%s", o->datatype);
-    bench_words_add(out, "%s", o->redop);
-    bench_words_add(out, "%lld", (long long)o->root);
-    bench_words_add(out, "%lld", (long long)o->iters);
-    bench_words_add(out, "%lld", (long long)o->warmup_iters);
+    bench_words_add(out, "%s", o->bench.datatype);
+    bench_words_add(out, "%s", o->bench.redop);
+    bench_words_add(out, "%lld", (long long)o->bench.root);
+    bench_words_add(out, "%lld", (long long)o->bench.iters);
+    bench_words_add(out, "%lld", (long long)o->bench.warmup_iters);
     add_measured_sizes(c, out);
 }
 
@@ -209,9 +209,9 @@ static void show_ours(comparison *c, contender *system, const json_t *said)
                                      : !o->quiet ? stderr
                                                  : NULL,
                               .world_size = c->world_size};
-    table.what = (collective_case){.kind = c->kind, .root = (int)o->root};
-    (void)collective_type_find(o->datatype, &table.what.type);
-    (void)collective_op_find(o->redop, &table.what.op);
+    table.what = (collective_case){.kind = c->kind, .root = (int)o->bench.root};
+    (void)collective_type_find(o->bench.datatype, &table.what.type);
+    (void)collective_op_find(o->bench.redop, &table.what.op);
     collective_table_head(&table, &(collective_setup){.opts = o, backend, device_name});
     json_array_foreach(system->rows, i, row) collective_table_add(
         &table,
@@ -250,9 +250,9 @@ static status measure_all(comparison *c)
         return FAIL(STATUS_PEER, "%s could not be measured, and the rest is compared with it",
                     c->systems[0].name);
     int ours = c->n;
-    if (strstr(c->opts->peer, "mpi") != NULL)
+    if (strstr(c->opts->bench.peer, "mpi") != NULL)
         leave_out(c, "Open MPI", add_mpi(c));
-    if (strstr(c->opts->peer, "torch") != NULL)
+    if (strstr(c->opts->bench.peer, "torch") != NULL)
         leave_out(c, "torch gloo", add_torch(c));
     for (int i = ours; i < c->n && !bench_child_stopped(&c->place); i++)
         measure_one(c, &c->systems[i]);

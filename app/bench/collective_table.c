@@ -46,8 +46,8 @@ void collective_table_head(const collective_table *t, const collective_setup *se
             "# sizes %s to %s, factor %g; %lld iterations after %lld of warm-up, each waited for; "
             "means over ranks\n",
             MNIST_DDP_VERSION, o->benchmark, t->world_size, t->world_size == 1 ? "" : "s",
-            setup->backend, setup->device_name, o->minbytes, o->maxbytes, o->stepfactor,
-            (long long)o->iters, (long long)o->warmup_iters);
+            setup->backend, setup->device_name, o->bench.minbytes, o->bench.maxbytes,
+            o->bench.stepfactor, (long long)o->bench.iters, (long long)o->bench.warmup_iters);
     if (setup->emulation != NULL)
         fprintf(out, "# NO GPU: %s\n", setup->emulation);
     fprintf(out, "#\n#%61s%28s\n", "out-of-place", "in-place");

@@ -41,7 +41,8 @@ status bench_find_peer(const char *name, char *out)
 
 const char *bench_peer_python(const options *opts)
 {
-    const char *python = opts->peer_python != NULL ? opts->peer_python : getenv("TORCH_PYTHON");
+    const char *python =
+        opts->bench.peer_python != NULL ? opts->bench.peer_python : getenv("TORCH_PYTHON");
     return python != NULL ? python : "python3";
 }
 
@@ -65,7 +66,7 @@ status bench_commands_init(const options *opts, bool is_cuda, const char *folder
                             .program = "/proc/self/exe",
                             .folder = folder,
                             .is_cuda = is_cuda,
-                            .steps = opts->steps,
+                            .steps = opts->bench.steps,
                             .threads = (int)opts->threads};
     /* As people write it: 0.001, and not the double that is next to the float. */
     char text[32];
@@ -78,7 +79,7 @@ status bench_commands_find(bench_commands *commands)
 {
     const options *opts = commands->opts;
     TRY(find_data(commands));
-    if (strcmp(opts->peer, "torch") != 0)
+    if (strcmp(opts->bench.peer, "torch") != 0)
         return STATUS_OK;
     if (!commands->is_mnist)
         return FAIL(STATUS_INVALID, "--peer=torch: PyTorch's side reads MNIST's files, and there "
@@ -96,7 +97,7 @@ static void add_work(const bench_commands *commands, const bench_case *c, bench_
     bench_words_add(out, "--lr=%g", commands->lr);
     if (o->momentum > 0)
         bench_words_add(out, "--momentum=%g", o->momentum);
-    bench_words_add(out, "--epochs=%lld", (long long)o->warmup + 1);
+    bench_words_add(out, "--epochs=%lld", (long long)o->bench.warmup + 1);
     bench_words_add(out, "--limit=%lld", (long long)commands->steps * c->global_batch);
     bench_words_add(out, "--seed=%lld", (long long)o->seed);
     bench_words_add(out, "--threads=%d", commands->threads);
@@ -153,7 +154,7 @@ static void make_ours(const bench_commands *commands, const bench_case *c, bench
     add_work(commands, c, out);
     bench_words_add(out, "--run-dir=%s/run", commands->folder);
     bench_words_add(out, "--eval-every=%lld",
-                    commands->evaluates ? (long long)commands->opts->warmup + 1 : 0);
+                    commands->evaluates ? (long long)commands->opts->bench.warmup + 1 : 0);
     bench_words_add(out, "--no-save-model");
     bench_words_add(out, "--json");
     bench_words_add(out, "--quiet");

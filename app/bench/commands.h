@@ -36,8 +36,8 @@ status bench_find_peer(const char *name, char *out);
 /* --peer-python, $TORCH_PYTHON or python3. */
 const char *bench_peer_python(const options *opts);
 
-/* An epoch is commands->steps optimizer steps (opts->steps if nobody changes it), of the first
- * images in the data set. */
+/* An epoch is commands->steps optimizer steps (opts->bench.steps if nobody changes it), of the
+ * first images in the data set. */
 void bench_commands_make(const bench_commands *commands, const bench_case *c, bench_words *out);
 
 #endif

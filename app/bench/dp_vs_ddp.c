@@ -226,7 +226,8 @@ static status take_sample(void *ctx, int i, int repeat, const json_t *line,
     target *t = ctx;
     bench_row *row = &t->rows->list[i];
     bench_sample *sample = &row->samples[repeat];
-    TRY(bench_sample_read(line, (int)t->commands->opts->warmup, row->c->global_batch, sample));
+    TRY(bench_sample_read(line, (int)t->commands->opts->bench.warmup, row->c->global_batch,
+                          sample));
     if (row->c->torch)
         TRY(check_peer(sample));
     row->counts[repeat] = true;
@@ -265,7 +266,7 @@ static status prepare(comparison *c)
     int gpus = 0;
     TRY(device_list_count(c->opts, &gpus));
     TRY(bench_cases_make(c->opts, gpus > 0, &c->cases, c->notes));
-    TRY(bench_rows_create(&c->cases, (int)c->opts->repeats, &c->rows));
+    TRY(bench_rows_create(&c->cases, (int)c->opts->bench.repeats, &c->rows));
     TRY(bench_child_open(CHILD_TIMEOUT_MS, &c->place));
     TRY(bench_commands_init(c->opts, gpus > 0, c->place.folder, &c->commands));
     TRY(bench_commands_find(&c->commands));

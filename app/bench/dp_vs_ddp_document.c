@@ -334,7 +334,7 @@ static void say_notes(json_t *document, const bench_rows *rows, const json_t *no
 
 static void say_limits(const bench_commands *commands, const bench_rows *rows, json_t *document)
 {
-    long long warmup = commands->opts->warmup;
+    long long warmup = commands->opts->bench.warmup;
     report_say(document, REPORT_LIMITS,
                "dp's replicas are threads of one process without an interpreter's lock: "
                "here dp loses to ddp by its traffic and its master, not by Python's lock");
@@ -363,8 +363,8 @@ static json_t *settings_json(const bench_commands *commands, const bench_rows *r
     const options *opts = commands->opts;
     json_t *object = json_object();
     json_object_set_new(object, "repeats", json_integer(rows->repeats));
-    json_object_set_new(object, "warmup_epochs", json_integer(opts->warmup));
-    json_object_set_new(object, "steps_per_epoch", json_integer(opts->steps));
+    json_object_set_new(object, "warmup_epochs", json_integer(opts->bench.warmup));
+    json_object_set_new(object, "steps_per_epoch", json_integer(opts->bench.steps));
     json_object_set_new(object, "threads", json_integer(rows->threads));
     json_object_set_new(object, "device", json_string(opts->device));
     json_object_set_new(object, "backend", json_string(opts->backend));

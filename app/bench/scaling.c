@@ -77,11 +77,11 @@ status scaling_plan_make(const options *opts, scaling_plan *out)
     bench_list modes, models, worlds, batches;
     bool wanted[STRATEGY_COUNT] = {false}, alone = false;
     memset(out, 0, sizeof *out);
-    TRY(bench_list_modes(opts->modes, &modes));
-    TRY(bench_list_models(opts->models, &models));
+    TRY(bench_list_modes(opts->bench.modes, &modes));
+    TRY(bench_list_models(opts->bench.models, &models));
     TRY(device_list_count(opts, &out->gpus));
-    TRY(bench_list_numbers("--world-sizes", opts->world_sizes, MAX_RANKS, &worlds));
-    TRY(bench_list_numbers("--batch-sizes", opts->batch_sizes, MAX_IMAGES, &batches));
+    TRY(bench_list_numbers("--world-sizes", opts->bench.world_sizes, MAX_RANKS, &worlds));
+    TRY(bench_list_numbers("--batch-sizes", opts->bench.batch_sizes, MAX_IMAGES, &batches));
     int most = cores_count() / (int)opts->threads;
     out->cores = out->gpus > 0 ? out->gpus : most > 1 ? most : 1;
     for (int i = 0; i < modes.n; i++)
@@ -193,7 +193,7 @@ static status take_step(study *s, int i, const json_t *line, char *figure)
 {
     bench_sample got;
     const scaling_run *run = &s->plan.runs[i];
-    TRY(bench_sample_read(line, (int)s->opts->warmup, run->batch * run->ranks, &got));
+    TRY(bench_sample_read(line, (int)s->opts->bench.warmup, run->batch * run->ranks, &got));
     double forward = got.phase_s[MOMENT_FORWARD], backward = got.phase_s[MOMENT_BACKWARD];
     if (run->ranks == 1 && forward + backward > 0) {
         s->forward_s[run->model] += forward;
@@ -257,8 +257,8 @@ static status measure(study *s)
     for (int i = 0; i < s->plan.n_runs; i++)
         json_array_append_new(s->cases, json_array());
     TRY(bench_commands_init(opts, s->plan.gpus > 0, s->place.folder, &s->commands));
-    return bench_measure(&(bench_measurement){s->plan.n_runs, (int)opts->repeats, s, make_command,
-                                              take_line, say_failed, !opts->quiet},
+    return bench_measure(&(bench_measurement){s->plan.n_runs, (int)opts->bench.repeats, s,
+                                              make_command, take_line, say_failed, !opts->quiet},
                          &s->place);
 }
 

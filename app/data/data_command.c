@@ -79,7 +79,7 @@ static json_t *make_json(const showing *s, uint32_t index)
 static void show_images(showing *s, uint32_t first, uint32_t last, int most)
 {
     for (uint32_t i = first; i <= last && s->shown < most; i++) {
-        if (s->opts->label >= 0 && s->set.labels[i] != s->opts->label)
+        if (s->opts->data.label >= 0 && s->set.labels[i] != s->opts->data.label)
             continue;
         s->shown++;
         if (s->list != NULL) {
@@ -106,7 +106,7 @@ static status read_range(const showing *s, const char *word, int *first, int *la
     if (!good || *at != '\0')
         return FAIL(STATUS_INVALID,
                     "data show '%.*s': expected an index or a range as 0-9; the %s set has 0-%d",
-                    SHOWN_BYTES, word, s->opts->test ? "test" : "training", most);
+                    SHOWN_BYTES, word, s->opts->data.test ? "test" : "training", most);
     return STATUS_OK;
 }
 
@@ -125,7 +125,7 @@ static status show_all(showing *s)
         print_row(s);
     if (s->shown == 0)
         return FAIL(STATUS_INVALID, "data show: none of these images has the label %d",
-                    (int)s->opts->label);
+                    (int)s->opts->data.label);
     return STATUS_OK;
 }
 
@@ -135,7 +135,7 @@ static status print_json(const showing *s, const dataset_location *location)
     json_object_set_new(object, "dataset", json_string(s->facts->name));
     json_object_set_new(object, "folder",
                         location->embedded ? json_null() : json_value_text(location->folder));
-    json_object_set_new(object, "split", json_string(s->opts->test ? "test" : "train"));
+    json_object_set_new(object, "split", json_string(s->opts->data.test ? "test" : "train"));
     json_object_set(object, "images", s->list);
     return json_value_print(object);
 }
@@ -149,11 +149,12 @@ static void warn_embedded(const dataset_location *location)
 /* Returns the exit code. */
 static int show(const options *opts, dataset_kind kind)
 {
-    showing s = {.opts = opts, .facts = dataset_kind_facts(kind), .columns = (int)opts->columns};
+    showing s = {
+        .opts = opts, .facts = dataset_kind_facts(kind), .columns = (int)opts->data.columns};
     dataset_location location;
     status st = dataset_locate(kind, opts->data_dir, &location);
     if (st == STATUS_OK)
-        st = dataset_open(&location, opts->test ? DATASET_TEST : DATASET_TRAIN, &s.set);
+        st = dataset_open(&location, opts->data.test ? DATASET_TEST : DATASET_TRAIN, &s.set);
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_DATA);
     warn_embedded(&location);

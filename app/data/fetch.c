@@ -152,7 +152,7 @@ static bool begins_with(const char *text, size_t length, const char *begin)
 static status list_mirrors(fetching *f)
 {
     download *d = &f->download;
-    const char *list = f->opts->mirror != NULL ? f->opts->mirror : "";
+    const char *list = f->opts->data.mirror != NULL ? f->opts->data.mirror : "";
     size_t length;
     for (const char *at = list, *url; (url = comma_list_next(&at, &length)) != NULL;) {
         if (!begins_with(url, length, "https://") && !begins_with(url, length, "http://"))
@@ -226,7 +226,7 @@ static status refuse_offline(const fetching *f)
 static status take_folder(fetching *f)
 {
     struct pollfd wake = {.fd = f->signals.fd, .events = POLLIN};
-    int64_t deadline_ns = clock_deadline_ns(f->opts->lock_timeout * 1000);
+    int64_t deadline_ns = clock_deadline_ns(f->opts->data.lock_timeout * 1000);
     TRY(file_make_folders(f->set.location.folder));
     for (bool said = false;; said = true) {
         status st = file_lock_folder(f->set.location.folder, &f->lock_fd);
@@ -236,7 +236,7 @@ static status take_folder(fetching *f)
             LOG_I("waiting: %s", status_text());
         if (clock_passed(deadline_ns))
             return status_context(STATUS_TIMEOUT, "waited --lock-timeout=%" PRId64 " s in vain",
-                                  f->opts->lock_timeout);
+                                  f->opts->data.lock_timeout);
         if (poll(&wake, 1, LOCK_POLL_MS) == 1)
             return FAIL(STATUS_INVALID, "interrupted while another process fetches");
     }
@@ -278,8 +278,8 @@ static status transfer(fetching *f)
     for (int i = 0; i < MNIST_FILES_COUNT; i++)
         all_bytes += f->wanted[i] ? f->facts->files[i].size_bytes : 0;
     d->http = curl->transfer;
-    d->connect_timeout_ms = (int)(f->opts->connect_timeout * 1000);
-    d->stall_timeout_s = (int)f->opts->stall_timeout;
+    d->connect_timeout_ms = (int)(f->opts->data.connect_timeout * 1000);
+    d->stall_timeout_s = (int)f->opts->data.stall_timeout;
     d->wake_fd = f->signals.fd;
     d->tell = fetch_progress_tell;
     d->tell_ctx = &f->progress;
@@ -345,7 +345,7 @@ static int fetch_set(fetching *f, dataset_kind kind)
     if (st == STATUS_OK)
         st = look(f, &n_wanted);
     if (st == STATUS_OK && n_wanted > 0)
-        st = f->opts->offline ? refuse_offline(f) : complete(f);
+        st = f->opts->data.offline ? refuse_offline(f) : complete(f);
     if (f->lock_fd >= 0)
         close(f->lock_fd);
     (void)stop_signals_came(&f->signals); /* which one it was */

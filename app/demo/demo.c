@@ -240,7 +240,7 @@ static status tell_rank_0(demo *d)
 /* A reader who leaves is no failure; demo_command looks at the rest. */
 static status print_frame(demo *d)
 {
-    bool paced = !d->opts->fast && isatty(STDOUT_FILENO);
+    bool paced = !d->opts->demo.fast && isatty(STDOUT_FILENO);
     if (d->opts->json || d->opts->quiet || d->print_error != 0)
         return STATUS_OK;
     if (paced && d->frames == 0)

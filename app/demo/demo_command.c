@@ -91,7 +91,8 @@ static status check_data(const options *opts)
 
 static status check_page(const options *opts)
 {
-    return opts->html != NULL ? status_context(file_draft_try(opts->html), "--html") : STATUS_OK;
+    return opts->demo.html != NULL ? status_context(file_draft_try(opts->demo.html), "--html")
+                                   : STATUS_OK;
 }
 
 status demo_check_files(const options *opts, int *code)
@@ -149,12 +150,12 @@ static status write_results(const demo *d)
 {
     if (d->rank != 0)
         return STATUS_OK;
-    if (d->opts->html != NULL)
-        TRY(demo_page_write(d->opts->html, d->document));
+    if (d->opts->demo.html != NULL)
+        TRY(demo_page_write(d->opts->demo.html, d->document));
     if (d->print_error != 0 && d->print_error != EPIPE)
         return FAIL(STATUS_IO, "stdout: %s: not all is shown there", strerror(d->print_error));
-    if (d->opts->html != NULL && !d->opts->json && d->print_error == 0)
-        printf("\npage: %s\n", d->opts->html);
+    if (d->opts->demo.html != NULL && !d->opts->json && d->print_error == 0)
+        printf("\npage: %s\n", d->opts->demo.html);
     return d->opts->json ? json_value_print(json_incref(d->document)) : STATUS_OK;
 }
 

@@ -10,7 +10,7 @@ enum { SAMPLES_MAX = 40, ROW_BYTES = 320 };
 
 static sampler_options options_of(const demo *d, bool shuffle)
 {
-    return (sampler_options){.samples = (uint32_t)d->opts->samples,
+    return (sampler_options){.samples = (uint32_t)d->opts->sampler.samples,
                              .rank = d->rank,
                              .world_size = d->world_size,
                              .seed = (uint64_t)d->opts->seed,
@@ -58,13 +58,13 @@ static status show_in_order(demo *d)
     uint32_t indices[SAMPLES_MAX];
     sampler_plan plan;
     TRY(deal(d, 0, false, indices, &plan));
-    demo_begin(d, "%lld sample%s for %d ranks", (long long)d->opts->samples,
-               d->opts->samples == 1 ? "" : "s", d->world_size);
+    demo_begin(d, "%lld sample%s for %d ranks", (long long)d->opts->sampler.samples,
+               d->opts->sampler.samples == 1 ? "" : "s", d->world_size);
     demo_say(d,
              "DistributedSampler deals the samples like cards: rank r gets number r, then the "
              "one %d places further on, and so forth. Here still in order, without a shuffle.",
              d->world_size);
-    if (plan.padded > d->opts->samples)
+    if (plan.padded > d->opts->sampler.samples)
         demo_say(d,
                  "All ranks must make equally many steps, or one would wait for ever in an "
                  "all-reduce. So each gets %u: there are too few samples, and they are dealt "
@@ -94,10 +94,10 @@ status sampler_check_demo(const options *opts, int world_size)
     demo of = {.opts = opts, .world_size = world_size};
     sampler_options how = options_of(&of, false);
     sampler_plan plan;
-    if (opts->samples > SAMPLES_MAX)
+    if (opts->sampler.samples > SAMPLES_MAX)
         return FAIL(STATUS_INVALID,
                     "demo sampler: --samples=%lld do not fit on a screen; at most %d",
-                    (long long)opts->samples, SAMPLES_MAX);
+                    (long long)opts->sampler.samples, SAMPLES_MAX);
     return sampler_check(&how, &plan);
 }
 

@@ -88,15 +88,15 @@ static const char *local_rank_flag(const char *script)
 static status add_python(const options *opts, entrypoint *program)
 {
     const char *name = opts->program[0];
-    if (!opts->module && access(name, R_OK) != 0)
+    if (!opts->run.module && access(name, R_OK) != 0)
         return FAIL(STATUS_INVALID, "%.*s: %s; a script is looked for in this folder", SHOWN_BYTES,
                     name, strerror(errno));
     TRY(find_python(program));
     TRY(add_word(program, program->path));
     TRY(add_word(program, "-u"));
-    if (opts->module)
+    if (opts->run.module)
         return add_word(program, "-m");
-    if (!opts->run_path)
+    if (!opts->run.run_path)
         return STATUS_OK;
     TRY(add_word(program, "-c"));
     return add_word(program, RUN_PATH);
@@ -107,9 +107,9 @@ static status check_flags(const options *opts)
     if (opts->program == NULL || opts->program[0] == NULL)
         return FAIL(STATUS_INVALID,
                     "run: which program? As in: mnist_ddp run --nproc-per-node=2 train.py");
-    if (opts->no_python && opts->module)
+    if (opts->run.no_python && opts->run.module)
         return FAIL(STATUS_INVALID, "--no-python and --module: give one of them");
-    if (opts->run_path && opts->module)
+    if (opts->run.run_path && opts->run.module)
         return FAIL(STATUS_INVALID, "--run-path and --module: give one of them");
     return STATUS_OK;
 }
@@ -118,8 +118,8 @@ static status check_flags(const options *opts)
 static status find(const options *opts, entrypoint *program)
 {
     char *const *words = opts->program;
-    bool direct = opts->no_python && !opts->run_path;
-    bool python = opts->module || opts->run_path || is_script(words[0]);
+    bool direct = opts->run.no_python && !opts->run.run_path;
+    bool python = opts->run.module || opts->run.run_path || is_script(words[0]);
     if (!direct && !python) /* whatever can be executed is; the rest is a script without ".py" */
         direct = executable_find(words[0], program->path) || access(words[0], R_OK) != 0;
     if (direct && !executable_find(words[0], program->path))
@@ -130,9 +130,9 @@ static status find(const options *opts, entrypoint *program)
     if (!direct)
         TRY(add_python(opts, program));
     TRY(add_word(program, words[0]));
-    if (!opts->use_env) {
+    if (!opts->run.use_env) {
         program->local_rank_at = program->count;
-        program->local_rank_flag = opts->module ? "--local-rank" : local_rank_flag(words[0]);
+        program->local_rank_flag = opts->run.module ? "--local-rank" : local_rank_flag(words[0]);
     }
     for (int i = 1; words[i] != NULL; i++)
         TRY(add_word(program, words[i]));

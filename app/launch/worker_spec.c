@@ -642,8 +642,8 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
                     "job's");
     else if (spec->max_nodes == 1 && (spec->master_port == 0 || worker_spec_is_elastic(spec)))
         make_run_id(spec->run_id);
-    if (opts->role != NULL)
-        TRY(copy_text("--role", opts->role, spec->role, sizeof spec->role));
+    if (opts->run.role != NULL)
+        TRY(copy_text("--role", opts->run.role, spec->role, sizeof spec->role));
     *out = want.spec;
     return STATUS_OK;
 }
@@ -710,7 +710,7 @@ status worker_spec_complete(const options *opts, int argc, char **argv, worker_s
 {
     spec->port_busy = opts->command == COMMAND_TRAIN && opts->inject != NULL &&
                       strstr(opts->inject, "port-busy") != NULL;
-    spec->virtual_local_rank = opts->virtual_local_rank;
+    spec->virtual_local_rank = opts->run.virtual_local_rank;
     spec->event_log = opts->event_log;
     spec->stdout_has_result = standard_streams_carry_result(opts);
     if (spec->virtual_local_rank)

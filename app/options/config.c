@@ -15,9 +15,10 @@ static bool is_torchruns(const option_row *row)
 {
     if (row->group != GROUP_LAUNCHER && row->group != GROUP_PROGRAM)
         return false;
-    static const size_t own[] = {offsetof(options, world_size),       offsetof(options, local_rank),
-                                 offsetof(options, local_world_size), offsetof(options, exit_code),
-                                 offsetof(options, launcher),         offsetof(options, use_env)};
+    static const size_t own[] = {
+        offsetof(options, world_size),       offsetof(options, local_rank),
+        offsetof(options, local_world_size), offsetof(options, exit_code),
+        offsetof(options, launcher),         offsetof(options, run.use_env)};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (row->offset == own[i])
             return false;

@@ -38,16 +38,17 @@ enum { OPTIONS_MAX_RUNS = 8 };
 
 /* Strings are owned by the options; NULL if not given and no default is noted. Numbers that may
  * be "not given" are -1 then. app/options/training_values.h reads those that are more than a
- * number. */
+ * number. What one command alone has is a struct of that command. */
 typedef struct options {
     command command;
-    command help_topic; /* of COMMAND_HELP: the command asked about; COMMAND_HELP: the program */
-    bool help_all;      /* of COMMAND_HELP: every flag of every command */
-    command examined;   /* of COMMAND_DOCTOR: COMMAND_TRAIN or COMMAND_RUN */
-    const char *action; /* of COMMAND_DATA, _STORE and _DEMO: argv's own; NULL: none was named */
-    const char *shell;  /* of COMMAND_COMPLETION: argv's own; NULL: none was named */
-    bool resumes;       /* the command was "resume" */
-    int words;          /* on the command line: the command, and what it is about */
+    command help_topic;    /* of COMMAND_HELP: the command asked about; COMMAND_HELP: the program */
+    bool help_all;         /* of COMMAND_HELP: every flag of every command */
+    command examined;      /* of COMMAND_DOCTOR: COMMAND_TRAIN or COMMAND_RUN */
+    const char *action;    /* of COMMAND_DATA, _STORE and _DEMO: argv's own; NULL: none was named */
+    const char *shell;     /* of COMMAND_COMPLETION: argv's own; NULL: none was named */
+    const char *benchmark; /* of COMMAND_BENCH, as benchmark_table names it; NULL: none was named */
+    bool resumes;          /* the command was "resume" */
+    int words;             /* on the command line: the command, and what it is about */
 
     /* what is trained */
     char *model;         /* "cnn" */
@@ -79,6 +80,7 @@ typedef struct options {
     double target_acc; /* -1; stop after the test whose accuracy (0..1, or > 1: percent) reaches
                           it */
     bool drop_last;    /* of the sampler */
+    bool shuffle;      /* true; --no-shuffle */
     bool dry_run;      /* one step, one epoch, nothing saved; run: only the plan */
 
     /* where it computes */
@@ -103,6 +105,7 @@ typedef struct options {
     int64_t keep;     /* 2: checkpoints that stay */
     bool save_model;  /* true; --no-save-model */
     char *checkpoint; /* eval: a model.safetensors or a run folder */
+    char *out;        /* of bench and eval; NULL: a new folder in runs/ */
 
     /* how it talks */
     int64_t log_interval; /* 10 steps */
@@ -164,77 +167,83 @@ typedef struct options {
     bool event_log_steps;
     int64_t health_check_port; /* -1; see app/launch/health_check.h */
 
-    /* mnist_ddp run */
-    bool module;        /* PROGRAM is a Python module */
-    bool no_python;     /* PROGRAM is executed itself */
-    bool run_path;      /* by Python's runpy.run_path */
-    bool use_env;       /* true; --no-use-env: --local-rank=N goes to the program */
-    char *role;         /* "default" */
-    char *start_method; /* accepted: workers are always executed anew */
-    bool virtual_local_rank;
-    char *print_completion; /* "bash", "zsh", "fish"; NULL */
-    char **program;         /* PROGRAM ARGS, argv's own, NULL at the end; NULL: none. store: what
-                               follows "--" */
-
-    /* mnist_ddp sampler */
-    int64_t samples; /* 60000 */
-    int64_t epoch;   /* 0 */
-    int64_t head;    /* -1: all */
-    bool shuffle;    /* true; --no-shuffle */
-
-    /* mnist_ddp data show */
-    bool test;       /* images of the test set */
-    int64_t label;   /* -1: all */
-    int64_t columns; /* -1: as many as fit */
-
     /* mnist_ddp predict: files; data show: indices; store: keys and values */
     const char **files; /* argv's own words, in an array of the options; NULL: none */
     int n_files;
-
-    /* mnist_ddp data fetch */
-    char *mirror;           /* "URL,URL": asked before the known ones; NULL */
-    bool offline;           /* nothing is fetched */
-    double connect_timeout; /* 5 s, for all mirrors together */
-    int64_t stall_timeout;  /* 20 s */
-    int64_t lock_timeout;   /* 600 s, for another process that fetches the same */
-
-    /* mnist_ddp serve and store */
-    char *host;   /* store: "HOST[:PORT]"; NULL: $MASTER_ADDR, else 127.0.0.1 */
-    char *bind;   /* "127.0.0.1" */
-    int64_t port; /* serve: 0, a free one; store: 29500, or $MASTER_PORT of a client */
+    char **program; /* of run: PROGRAM ARGS, argv's own, NULL at the end; NULL: none. store: what
+                       follows "--" */
 
     /* mnist_ddp report; of eval and serve, the first alone */
     const char *runs[OPTIONS_MAX_RUNS]; /* run folders: argv's own */
     int n_runs;
 
     /* mnist_ddp bench; lists are numbers or words with commas between them */
-    const char *benchmark; /* which one, as benchmark_table names it; NULL: none was named */
-    char *modes;           /* "single,dp,ddp" */
-    char *world_sizes;     /* "1,2,4" */
-    char *models;          /* "mlp,cnn" */
-    char *batch_sizes;     /* "64" */
-    char *scaling;         /* "both" */
-    int64_t repeats;       /* 7 */
-    int64_t warmup;        /* 1 */
-    int64_t steps;         /* 50 */
-    char *out;             /* NULL: a new folder in runs/ */
-    char *peer;            /* "none", "torch" */
-    char *peer_python;     /* NULL: $TORCH_PYTHON, else "python3" */
+    struct {
+        char *modes;       /* "single,dp,ddp" */
+        char *world_sizes; /* "1,2,4" */
+        char *models;      /* "mlp,cnn" */
+        char *batch_sizes; /* "64" */
+        char *scaling;     /* "both" */
+        int64_t repeats;   /* 7 */
+        int64_t warmup;    /* 1 */
+        int64_t steps;     /* 50 */
+        char *peer;        /* "none", "torch" */
+        char *peer_python; /* NULL: $TORCH_PYTHON, else "python3" */
+        /* bench all-reduce, broadcast, ...; sizes as "64K" */
+        char *minbytes;        /* "8" */
+        char *maxbytes;        /* "16M" */
+        double stepfactor;     /* 2 */
+        int64_t iters;         /* 20 */
+        int64_t warmup_iters;  /* 5 */
+        int64_t check_results; /* 1; 0: nobody looks */
+        char *datatype;        /* "float" */
+        char *redop;           /* "sum" */
+        int64_t root;          /* 0 */
+    } bench;
 
-    /* mnist_ddp bench all-reduce, broadcast, ...; sizes as "64K" */
-    char *minbytes;        /* "8" */
-    char *maxbytes;        /* "16M" */
-    double stepfactor;     /* 2 */
-    int64_t iters;         /* 20 */
-    int64_t warmup_iters;  /* 5 */
-    int64_t check_results; /* 1; 0: nobody looks */
-    char *datatype;        /* "float" */
-    char *redop;           /* "sum" */
-    int64_t root;          /* 0 */
+    /* mnist_ddp data show and fetch */
+    struct {
+        bool test;              /* images of the test set */
+        int64_t label;          /* -1: all */
+        int64_t columns;        /* -1: as many as fit */
+        char *mirror;           /* "URL,URL": asked before the known ones; NULL */
+        bool offline;           /* nothing is fetched */
+        double connect_timeout; /* 5 s, for all mirrors together */
+        int64_t stall_timeout;  /* 20 s */
+        int64_t lock_timeout;   /* 600 s, for another process that fetches the same */
+    } data;
+
+    /* mnist_ddp run: the program that it starts */
+    struct {
+        bool module;        /* PROGRAM is a Python module */
+        bool no_python;     /* PROGRAM is executed itself */
+        bool run_path;      /* by Python's runpy.run_path */
+        bool use_env;       /* true; --no-use-env: --local-rank=N goes to the program */
+        char *role;         /* "default" */
+        char *start_method; /* accepted: workers are always executed anew */
+        bool virtual_local_rank;
+        char *print_completion; /* "bash", "zsh", "fish"; NULL */
+    } run;
+
+    /* mnist_ddp sampler; demo takes the number of samples */
+    struct {
+        int64_t samples; /* 60000 */
+        int64_t epoch;   /* 0 */
+        int64_t head;    /* -1: all */
+    } sampler;
 
     /* mnist_ddp demo */
-    bool fast;  /* without time for a reader */
-    char *html; /* NULL; the file for an animated page */
+    struct {
+        bool fast;  /* without time for a reader */
+        char *html; /* NULL; the file for an animated page */
+    } demo;
+
+    /* mnist_ddp serve and store */
+    struct {
+        char *host;   /* store: "HOST[:PORT]"; NULL: $MASTER_ADDR, else 127.0.0.1 */
+        char *bind;   /* "127.0.0.1" */
+        int64_t port; /* serve: 0, a free one; store: 29500, or $MASTER_PORT of a client */
+    } server;
 
     char *config; /* --config FILE */
 

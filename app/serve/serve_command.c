@@ -316,8 +316,8 @@ static void load_if_new(const options *opts, site *s)
 
 static void name_hosts(const options *opts, int port, site *s)
 {
-    const char *const names[SITE_HOSTS] = {"127.0.0.1", "localhost", "::1", opts->bind};
-    s->checks_host = socket_address_says_loopback(opts->bind);
+    const char *const names[SITE_HOSTS] = {"127.0.0.1", "localhost", "::1", opts->server.bind};
+    s->checks_host = socket_address_says_loopback(opts->server.bind);
     for (int i = 0; i < SITE_HOSTS; i++)
         socket_address_name(names[i], port, s->hosts[i]);
 }
@@ -325,11 +325,11 @@ static void name_hosts(const options *opts, int port, site *s)
 static status print_url(const options *opts, int port)
 {
     char name[SOCKET_ADDRESS_BYTES];
-    local_network_name(opts->bind, port, name);
-    if (!socket_address_says_loopback(opts->bind))
+    local_network_name(opts->server.bind, port, name);
+    if (!socket_address_says_loopback(opts->server.bind))
         LOG_W("--bind %s: whoever reaches this machine can use the page; there is neither a "
               "password nor encryption",
-              opts->bind);
+              opts->server.bind);
     printf("http://%s/\n", name);
     if (fflush(stdout) != 0)
         return FAIL(STATUS_IO, "stdout: %s", strerror(errno));
@@ -359,7 +359,7 @@ static status listen_and_serve(const options *opts, site *s, int *exit_code)
         return FAIL(STATUS_NO_MODULE, "module microhttpd: that file is another module; what does "
                                       "MNIST_DDP_MICROHTTPD_MODULE name?");
     *exit_code = EXIT_CODE_USAGE;
-    TRY(socket_listen(opts->bind, (int)opts->port, &fd, &port));
+    TRY(socket_listen(opts->server.bind, (int)opts->server.port, &fd, &port));
     name_hosts(opts, port, s);
     const http_server_options settings = {
         .listen_fd = fd,

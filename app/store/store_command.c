@@ -26,11 +26,11 @@
 static status print_address(const options *opts, int port)
 {
     char name[SOCKET_ADDRESS_BYTES];
-    local_network_name(opts->bind, port, name);
-    if (!socket_address_says_loopback(opts->bind))
+    local_network_name(opts->server.bind, port, name);
+    if (!socket_address_says_loopback(opts->server.bind))
         LOG_W("--bind %s: whoever reaches this machine can read and change the store; there is "
               "neither a password nor encryption",
-              opts->bind);
+              opts->server.bind);
     if (opts->json) {
         json_t *object = json_object();
         json_object_set_new(object, "address", json_value_text(name));
@@ -69,7 +69,7 @@ static status store_serve(const options *opts, int *code)
         st = stop_signals_take(&which, &signals); /* before the server's thread starts */
     if (st == STATUS_OK) {
         *code = EXIT_CODE_RENDEZVOUS;
-        st = store_server_create(opts->bind, (int)opts->port, &server);
+        st = store_server_create(opts->server.bind, (int)opts->server.port, &server);
     }
     if (st == STATUS_OK) {
         *code = EXIT_CODE_OUTPUT;
@@ -346,7 +346,7 @@ static status find_action(const options *opts, const action **out)
 static status find_port(const options *opts, int *port)
 {
     const char *number = environment_text("MASTER_PORT");
-    *port = (int)opts->port;
+    *port = (int)opts->server.port;
     if (!options_given(opts, "port") && number != NULL && !number_parse(number, 1, 65535, port))
         return FAIL(STATUS_INVALID, "environment variable MASTER_PORT=%.40s is not in 1..65535",
                     number);
@@ -357,14 +357,16 @@ static status find_port(const options *opts, int *port)
 static status find_address(const options *opts, char host[HOST_BYTES], int *port)
 {
     const char *address = environment_text("MASTER_ADDR");
-    const char *text = opts->host != NULL ? opts->host : address != NULL ? address : "127.0.0.1";
+    const char *text = opts->server.host != NULL ? opts->server.host
+                       : address != NULL         ? address
+                                                 : "127.0.0.1";
     TRY(status_context(socket_address_parse(text, NO_PORT, host, HOST_BYTES, port),
-                       opts->host != NULL ? "--host" : "MASTER_ADDR"));
+                       opts->server.host != NULL ? "--host" : "MASTER_ADDR"));
     if (*port == NO_PORT)
         TRY(find_port(opts, port));
-    else if (opts->host != NULL && options_given(opts, "port") && opts->port != *port)
+    else if (opts->server.host != NULL && options_given(opts, "port") && opts->server.port != *port)
         return FAIL(STATUS_INVALID, "--host=%s, but --port=%lld: give the port once", text,
-                    (long long)opts->port);
+                    (long long)opts->server.port);
     if (*port == 0)
         return FAIL(STATUS_INVALID, "--port=0: name the port that the store listens on");
     return STATUS_OK;

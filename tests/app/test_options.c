@@ -24,7 +24,7 @@ START_TEST(defaults_are_those_of_the_header)
     ck_assert_int_eq(opts.join_timeout, 600);
     ck_assert_int_eq(opts.local_rank, -1);
     ck_assert_int_eq(opts.master_port, -1);
-    ck_assert_int_eq(opts.samples, 60000);
+    ck_assert_int_eq(opts.sampler.samples, 60000);
     ck_assert(opts.save_model && opts.overlap && opts.progress && opts.shuffle);
     ck_assert(!opts.resume && !opts.nesterov && !opts.no_accel && !opts.launch_flags_given);
     ck_assert_ptr_null(opts.nproc_per_node);
@@ -424,18 +424,18 @@ END_TEST
 START_TEST(a_benchmark_has_its_own_defaults)
 {
     options opts = command_line_options("bench scaling");
-    ck_assert_str_eq(opts.world_sizes, "1,2,3,4,5,6,8");
-    ck_assert_str_eq(opts.modes, "ddp,dp,ps");
-    ck_assert_int_eq(opts.repeats, 3);
+    ck_assert_str_eq(opts.bench.world_sizes, "1,2,3,4,5,6,8");
+    ck_assert_str_eq(opts.bench.modes, "ddp,dp,ps");
+    ck_assert_int_eq(opts.bench.repeats, 3);
     ck_assert(!options_given(&opts, "repeats"));
     options_free(&opts);
     opts = command_line_options("bench scaling --repeats 4");
-    ck_assert_int_eq(opts.repeats, 4);
-    ck_assert_int_eq(opts.steps, 20);
+    ck_assert_int_eq(opts.bench.repeats, 4);
+    ck_assert_int_eq(opts.bench.steps, 20);
     options_free(&opts);
     opts = command_line_options("bench dp-vs-ddp");
-    ck_assert_str_eq(opts.world_sizes, "1,2,4");
-    ck_assert_int_eq(opts.repeats, 7);
+    ck_assert_str_eq(opts.bench.world_sizes, "1,2,4");
+    ck_assert_int_eq(opts.bench.repeats, 7);
     options_free(&opts);
     command_line_capture(STDOUT_FILENO, print_help, 7);
     static const char *const own[] = {"[1,2,3,4,5,6,8]", "[ddp,dp,ps]", "[16,64]"};

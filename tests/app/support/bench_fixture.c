@@ -57,7 +57,7 @@ void bench_fixture_open(const char *line, bench_fixture *out)
 {
     *out = (bench_fixture){.opts = command_line_options(line), .notes = json_array()};
     test_folder_require(bench_cases_make(&out->opts, false, &out->cases, out->notes));
-    test_folder_require(bench_rows_create(&out->cases, (int)out->opts.repeats, &out->rows));
+    test_folder_require(bench_rows_create(&out->cases, (int)out->opts.bench.repeats, &out->rows));
     test_folder_require(bench_child_open(20000, &out->place));
     test_folder_require(bench_commands_init(&out->opts, false, out->place.folder, &out->commands));
     test_folder_require(bench_commands_find(&out->commands));
