@@ -45,17 +45,17 @@ if(NOT HAVE_ONEDNN)
 endif()
 
 # x86-64, and a compiler that knows its generations: gcc 11 or clang 12.
-set(HAVE_CPU_DEVICE OFF)
+set(HAVE_AVX_KERNELS OFF)
 if(WITH_CPU_KERNELS)
     include(CheckCSourceCompiles)
     set(CMAKE_REQUIRED_FLAGS "-march=x86-64-v4 -mavx512bf16")
     check_c_source_compiles("int main(void) { return 0; }" COMPILER_KNOWS_X86_64_V4)
     unset(CMAKE_REQUIRED_FLAGS)
-    set(HAVE_CPU_DEVICE ${COMPILER_KNOWS_X86_64_V4})
+    set(HAVE_AVX_KERNELS ${COMPILER_KNOWS_X86_64_V4})
 endif()
-if(NOT HAVE_CPU_DEVICE)
-    message(STATUS "cpu kernels: left out (for x86-64, with gcc 11); --device=cpu is oneDNN if it is "
-        "there, else the reference kernels")
+if(NOT HAVE_AVX_KERNELS)
+    message(STATUS "kernels for AVX2 and AVX-512: left out (for x86-64, with gcc 11); --device=cpu computes with "
+        "128-bit vectors")
 endif()
 
 set(HAVE_GLOO OFF)

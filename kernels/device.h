@@ -24,15 +24,13 @@ typedef struct device_ops device_ops;
 typedef enum precision { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_F16 } precision;
 
 typedef struct device_options {
-    const char *name;         /* "cpu" (if it has no kernels for this processor: onednn if that
-                                 works, else reference), "reference" (plain loops), "onednn" and
-                                 "cuda" (modules), "auto": cuda if a module, a driver and a GPU are
-                                 found, else cpu */
+    const char *name;         /* "cpu", "reference" (plain loops), "onednn" and "cuda" (modules),
+                                 "auto": cuda if a module, a driver and a GPU are found, else cpu */
     int threads;              /* >= 1: host threads that compute */
     int index;                /* of the GPU among those that CUDA_VISIBLE_DEVICES leaves */
     enum precision precision; /* cpu: F32 or BF16; the other hosts: F32; cuda: any */
-    const char *isa;          /* of the cpu device: "avx512", "avx2"; NULL or "auto": the best that
-                                 the processor has */
+    const char *isa;          /* of the cpu device: "avx512", "avx2", "generic"; NULL or "auto": the
+                                 best that the processor has */
     bool dense;               /* of the cpu device: it multiplies zeros, too */
 } device_options;
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/module.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/ops.h"
 #include "kernels/reference/reference.h"
 
@@ -10,10 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef HAVE_CPU_DEVICE
-#include "kernels/cpu/cpu.h"
-#endif
 
 /* Kinds of devices and their modules. */
 static const char CUDA[] = "cuda", ONEDNN[] = "onednn";
@@ -30,43 +27,8 @@ static status open_kind(const char *name, const device_kind **out, const char **
     return STATUS_OK;
 }
 
-/* What the cpu device is if it has no kernels for this processor: oneDNN, else the reference
- * kernels. */
-static status create_other_cpu(const device_options *options, device *dev)
-{
-    const device_kind *kind = NULL;
-    const char *emulation = NULL;
-    if (module_exists(ONEDNN)) {
-        if (open_kind(ONEDNN, &kind, &emulation) == STATUS_OK &&
-            kind->create(options, dev) == STATUS_OK)
-            return STATUS_OK;
-        LOG_W("oneDNN is not used: %s", status_text());
-    }
-    return reference_device_create(options, dev);
-}
-
-static status create_cpu(const device_options *options, device *dev)
-{
-#ifdef HAVE_CPU_DEVICE
-    if (cpu_device_is_here())
-        return cpu_device_create(options, dev);
-#endif
-    if (options->isa != NULL && strcmp(options->isa, "auto") != 0)
-        return FAIL(STATUS_INVALID, "this processor has no %s", options->isa);
-    if (options->precision != PRECISION_F32)
-        return FAIL(STATUS_INVALID, "this processor has no kernels for %s",
-                    precision_name(options->precision));
-    TRY(create_other_cpu(options, dev));
-    if (strcmp(dev->ops->name, "reference") == 0)
-        LOG_W("the cpu device has no kernels for this processor, and there is no oneDNN: using the "
-              "reference kernels, which are slow");
-    else
-        LOG_I("the cpu device has no kernels for this processor: using %s", dev->description);
-    return STATUS_OK;
-}
-
 static const device_kind host_kinds[] = {
-    {"cpu", create_cpu, NULL},
+    {"cpu", cpu_device_create, NULL},
     {"reference", reference_device_create, NULL},
 };
 
@@ -115,14 +77,17 @@ static status find(const char *name, const device_kind **out, const char **emula
                 "there is no device '%.64s'; there are: auto, cpu, cuda, onednn, reference", name);
 }
 
-status device_title(const char *name, char out[DEVICE_TEXT_BYTES])
+status device_title(const device_options *options, char out[DEVICE_TEXT_BYTES])
 {
     char model[DEVICE_MODEL_BYTES] = "";
     int count = 0;
+    const char *name = options->name, *kernels = NULL;
     if (strcmp(name, CUDA) == 0)
         TRY(device_count(&count, model));
-    if (strcmp(name, "cpu") == 0 && strncmp(device_libraries(), "avx", 3) != 0)
-        name = device_libraries();
+    if (strcmp(name, "cpu") == 0)
+        kernels = cpu_device_kernels(options->isa);
+    if (kernels != NULL && strncmp(kernels, "avx", 3) != 0) /* these two have the same bits */
+        name = kernels;
     snprintf(out, DEVICE_TEXT_BYTES, "%s%s%s", name, model[0] != '\0' ? " " : "", model);
     return STATUS_OK;
 }
@@ -156,16 +121,5 @@ status device_create(const device_options *options, device **out)
 
 const char *device_libraries(void)
 {
-#ifdef HAVE_CPU_DEVICE
-    if (cpu_device_is_here())
-        return cpu_device_kernels();
-#endif
-    static char text[DEVICE_TEXT_BYTES];
-    device_options options = {.name = "cpu", .threads = 1};
-    device dev = {.threads = 1};
-    if (create_other_cpu(&options, &dev) != STATUS_OK)
-        return "reference kernels";
-    snprintf(text, sizeof text, "%s", dev.description);
-    dev.ops->destroy(&dev);
-    return text;
+    return cpu_device_kernels(NULL);
 }

@@ -13,14 +13,14 @@ status device_create(const device_options *options, device **out);
  * is: "NVIDIA H200". If there are none: STATUS_INVALID or STATUS_DEVICE, with the reason. */
 status device_count(int *out, char *model);
 
-/* The same for devices that compute the same bits: "cpu", "cuda NVIDIA H200"; on a processor that
- * cpu has no kernels for "oneDNN 3.2.0" or "reference kernels". `name`: of a kind. */
-status device_title(const char *name, char out[DEVICE_TEXT_BYTES]);
+/* The same for devices that compute the same bits: "cpu", "cuda NVIDIA H200"; for cpu's kernels
+ * without a fused multiply-add "sse2 kernels". options->name: of a kind. */
+status device_title(const device_options *options, char out[DEVICE_TEXT_BYTES]);
 
 /* Whether "auto" means cuda here. Quick if no driver is installed. */
 bool device_auto_is_cuda(void);
 
-/* What the cpu device computes with: "avx512 kernels", "oneDNN 3.2.0" or "reference kernels". */
+/* What the cpu device computes with: "avx512 kernels". */
 const char *device_libraries(void);
 
 #endif

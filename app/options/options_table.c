@@ -121,7 +121,7 @@ const option_row options_table[] = {
     {"no-accel", "no-cuda no-mps", OPTION_SWITCH, GROUP_DEVICE,
      TRAIN_EVAL | PREDICTION | FOR_DOCTOR, KEPT, FIELD(no_accel), NULL, NULL, "use the CPU"},
     {"isa", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_EVAL_BENCH | PREDICTION, KEPT, FIELD(isa),
-     "auto", "auto|avx512|avx2", "instructions of the cpu device; auto: the best that the "
+     "auto", "auto|avx512|avx2|generic", "instructions of the cpu device; auto: the best that the "
      "processor has"},
     {"dense", NULL, OPTION_SWITCH, GROUP_DEVICE, TRAIN_EVAL_BENCH, RUN_SUMS, FIELD(dense), NULL,
      NULL, "multiply the zeros of activations and gradients, too, which the cpu device leaves out: "

@@ -122,7 +122,7 @@ status rank_context_choose_device(rank_context *rank)
 {
     device_options which = {.threads = 1};
     TRY(device_list_choose(rank->opts, rank->place.local_rank, &which));
-    return device_title(which.name, rank->device);
+    return device_title(&which, rank->device);
 }
 
 static status open_device(rank_context *rank)

@@ -151,20 +151,27 @@ static const device_ops cpu_ops = {
     .adadelta_step = adadelta_step,
 };
 
+#ifdef HAVE_AVX_KERNELS
 static bool has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+static bool has_avx512_bf16(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+#endif
 
-static bool has_avx512_bf16(void)
+static bool is_any(void)
 {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+    return true;
 }
 
 /* The instructions that there is code for, the best first. */
@@ -174,32 +181,30 @@ static const struct {
     bool bf16; /* it is for products of bfloat16 alone */
     const vector_ops *ops;
 } isas[] = {
+#ifdef HAVE_AVX_KERNELS
     {"avx512", has_avx512_bf16, true, &vector_ops_avx512_bf16},
     {"avx512", has_avx512, false, &vector_ops_avx512},
     {"avx2", has_avx2, false, &vector_ops_avx2},
+#endif
+    {"generic", is_any, false, &vector_ops_generic},
 };
 
-static bool any_isa(const char *wanted)
+/* NULL: this processor lacks them. */
+static const vector_ops *choose_isa(const char *wanted, bool bf16)
 {
-    return wanted == NULL || strcmp(wanted, "auto") == 0;
-}
-
-static status choose_isa(const char *wanted, bool bf16, const vector_ops **out)
-{
-    bool any = any_isa(wanted);
+    bool any = wanted == NULL || strcmp(wanted, "auto") == 0;
     for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++)
         if ((any || strcmp(wanted, isas[i].name) == 0) && (bf16 || !isas[i].bf16) &&
-            isas[i].is_here()) {
-            *out = isas[i].ops;
-            return STATUS_OK;
-        }
-    return FAIL(STATUS_INVALID, "this processor has no %s", any ? "AVX2" : wanted);
+            isas[i].is_here())
+            return isas[i].ops;
+    return NULL;
 }
 
 status cpu_device_create(const device_options *options, device *dev)
 {
-    const vector_ops *vec = NULL;
-    TRY(choose_isa(options->isa, options->precision == PRECISION_BF16, &vec));
+    const vector_ops *vec = choose_isa(options->isa, options->precision == PRECISION_BF16);
+    if (vec == NULL)
+        return FAIL(STATUS_INVALID, "this processor has no %s", options->isa);
     TRY(memory_alloc(sizeof(cpu_state), &dev->state));
     dev->ops = &cpu_ops;
     cpu_of(dev)->dev = dev;
@@ -212,12 +217,8 @@ status cpu_device_create(const device_options *options, device *dev)
     return st;
 }
 
-bool cpu_device_is_here(void)
+const char *cpu_device_kernels(const char *isa)
 {
-    return has_avx2();
-}
-
-const char *cpu_device_kernels(void)
-{
-    return (has_avx512() ? &vector_ops_avx512 : &vector_ops_avx2)->text;
+    const vector_ops *vec = choose_isa(isa, false);
+    return vec != NULL ? vec->text : NULL;
 }

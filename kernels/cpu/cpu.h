@@ -4,15 +4,10 @@
 
 #include "kernels/device.h"
 
-#include <stdbool.h>
-
-/* Whether it has kernels for this processor. */
-bool cpu_device_is_here(void);
-
 /* As in device_kind. STATUS_INVALID if the processor lacks the instructions asked for. */
 status cpu_device_create(const device_options *options, device *dev);
 
-/* What it computes with here, unless --isa says otherwise: "avx512 kernels". */
-const char *cpu_device_kernels(void);
+/* What it computes with by this --isa: "avx512 kernels". NULL: the processor lacks them. */
+const char *cpu_device_kernels(const char *isa);
 
 #endif

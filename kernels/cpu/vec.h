@@ -1,5 +1,5 @@
-/* Vectors of BLOCK floats, by the compiler's vector types. The includer defines BLOCK, 16 or 8, and
- * its compiler flags choose the instructions. */
+/* Vectors of BLOCK floats, by the compiler's vector types. The includer defines BLOCK, 16, 8 or 4,
+ * and its compiler flags choose the instructions. */
 #ifndef MNIST_DDP_KERNELS_CPU_VEC_H
 #define MNIST_DDP_KERNELS_CPU_VEC_H
 
@@ -9,6 +9,13 @@
 typedef float vec __attribute__((vector_size(4 * BLOCK)));
 typedef int32_t ivec __attribute__((vector_size(4 * BLOCK)));
 typedef uint8_t bvec __attribute__((vector_size(BLOCK)));
+
+/* How many vectors the processor holds in registers. */
+#if BLOCK == 16 || defined(__aarch64__)
+enum { REGISTERS = 32 };
+#else
+enum { REGISTERS = 16 };
+#endif
 
 /* Part of the caller's loops: its arguments are constants there, and its arrays registers. */
 #define INLINE static inline __attribute__((always_inline, unused))
@@ -47,27 +54,30 @@ INLINE vec load_columns(const float *x, int c, int columns)
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (ivec){__VA_ARGS__})
 #endif
 
+/* Numbers of lanes, by AT(first lane of each four, parameter). */
+#if BLOCK == 16
+#define EACH_FOUR(AT, parameter) \
+    AT(0, parameter), AT(4, parameter), AT(8, parameter), AT(12, parameter)
+#elif BLOCK == 8
+#define EACH_FOUR(AT, parameter) AT(0, parameter), AT(4, parameter)
+#else
+#define EACH_FOUR(AT, parameter) AT(0, parameter)
+#endif
+
 /* A butterfly of a transposition: swaps the off-diagonal blocks of S x S lanes in two rows that are
  * S apart. */
 #define SWAP_LO(c, S) (((c) & (S)) ? (c) - (S) + BLOCK : (c))
 #define SWAP_HI(c, S) (((c) & (S)) ? (c) + BLOCK : (c) + (S))
-#define SWAP_LANES8(AT, S) \
-    AT(0, S), AT(1, S), AT(2, S), AT(3, S), AT(4, S), AT(5, S), AT(6, S), AT(7, S)
-#if BLOCK == 16
-#define SWAP_LANES(AT, S) \
-    SWAP_LANES8(AT, S), AT(8, S), AT(9, S), AT(10, S), AT(11, S), AT(12, S), AT(13, S), AT(14, S), \
-        AT(15, S)
-#else
-#define SWAP_LANES(AT, S) SWAP_LANES8(AT, S)
-#endif
+#define SWAP_LO4(c, S) SWAP_LO(c, S), SWAP_LO((c) + 1, S), SWAP_LO((c) + 2, S), SWAP_LO((c) + 3, S)
+#define SWAP_HI4(c, S) SWAP_HI(c, S), SWAP_HI((c) + 1, S), SWAP_HI((c) + 2, S), SWAP_HI((c) + 3, S)
 #define SWAP_BLOCKS(r, S) \
     _Pragma("GCC unroll 16") for (int i = 0; i < BLOCK; i++) \
     { \
         if (i & (S)) \
             continue; \
         vec above = (r)[i], below = (r)[i + (S)]; \
-        (r)[i] = SHUFFLE(above, below, SWAP_LANES(SWAP_LO, S)); \
-        (r)[i + (S)] = SHUFFLE(above, below, SWAP_LANES(SWAP_HI, S)); \
+        (r)[i] = SHUFFLE(above, below, EACH_FOUR(SWAP_LO4, S)); \
+        (r)[i + (S)] = SHUFFLE(above, below, EACH_FOUR(SWAP_HI4, S)); \
     }
 
 /* Transposes BLOCK rows of BLOCK floats. */
@@ -76,7 +86,9 @@ INLINE void transpose(vec *r)
 #if BLOCK == 16
     SWAP_BLOCKS(r, 8)
 #endif
+#if BLOCK >= 8
     SWAP_BLOCKS(r, 4)
+#endif
     SWAP_BLOCKS(r, 2)
     SWAP_BLOCKS(r, 1)
 }

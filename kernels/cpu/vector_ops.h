@@ -103,5 +103,6 @@ typedef struct vector_ops {
 extern const vector_ops vector_ops_avx512;      /* block 16 */
 extern const vector_ops vector_ops_avx512_bf16; /* likewise, with instructions for bfloat16 */
 extern const vector_ops vector_ops_avx2;        /* block 8 */
+extern const vector_ops vector_ops_generic;     /* block 4 */
 
 #endif

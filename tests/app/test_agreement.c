@@ -4,6 +4,7 @@
 #include "app/train/rank_context.h"
 #include "base/clock.h"
 #include "dist/membership/membership.h"
+#include "kernels/device_kind.h"
 #include "tests/model/trainee.h"
 #include "tests/support/facts.h"
 #include "tests/support/ranks.h"
@@ -100,11 +101,13 @@ START_TEST(a_node_says_all_that_must_be_alike)
         {"--isa=auto", NULL},
         {"--threads=2", NULL},
         {"--device=cpu", NULL},
+        {"--isa=generic", "device sse2 kernels"}, /* not AVX's bits */
     };
+    bool has_avx = strncmp(device_libraries(), "avx", 3) == 0;
     char usual[AGREEMENT_BYTES], text[AGREEMENT_BYTES];
     node_text("--seed=1", usual);
     ASSERT_FACTS(usual, "generated digits");
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0] - !has_avx; i++) {
         node_text(all[i].flag, text);
         ck_assert_msg((strcmp(usual, text) == 0) == (all[i].fact == NULL), "%s", all[i].flag);
         if (all[i].fact != NULL)

@@ -149,6 +149,13 @@ START_TEST(avx2_agrees)
 }
 END_TEST
 
+START_TEST(generic_agrees)
+{
+    gather("cpu", "generic", &STRENGTHS[_i]);
+    expect_plain(&STRENGTHS[_i]);
+}
+END_TEST
+
 /* Seed, epoch and sample each make other numbers; the bounds are kept and reached. */
 START_TEST(numbers_are_even_between_the_bounds)
 {
@@ -208,6 +215,7 @@ int main(int argc, char **argv)
     tcase_add_test(core, a_size_is_about_the_middle);
     tcase_add_loop_test(core, devices_agree, 0, n_devices * N_STRENGTHS);
     suite_add_all(core, avx2_agrees, N_STRENGTHS, isa_missing("avx2"));
+    tcase_add_loop_test(core, generic_agrees, 0, N_STRENGTHS);
     tcase_add_test(core, numbers_are_even_between_the_bounds);
     return suite_run(suite);
 }

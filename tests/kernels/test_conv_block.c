@@ -44,8 +44,8 @@ static const block_case cases[] = {
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
-static const char *const isas[] = {"avx512", "avx2"};
-enum { N_ISAS = 2, MAX_BATCH = 300 };
+static const char *const isas[] = {"avx512", "avx2", "generic"};
+enum { N_ISAS = 3, MAX_BATCH = 300 };
 
 static const int sizes[] = {1, 3, 17, 64};
 enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
@@ -212,16 +212,13 @@ static void by_layers(const block_case *c, const inputs *in, int n, outputs *out
 
 static bool is_here(const char *isa)
 {
-    return strcmp(isa, "avx512") == 0
-               ? __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
-               : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return isa_missing(isa) == NULL;
 }
 
 /* Channels of a vector: the order of the output is (C / block, area, block). */
 static int block_of(const char *isa)
 {
-    return strcmp(isa, "avx512") == 0 ? 16 : 8;
+    return strcmp(isa, "avx512") == 0 ? 16 : strcmp(isa, "avx2") == 0 ? 8 : 4;
 }
 
 /* Between PyTorch's order of an output and the device's. */

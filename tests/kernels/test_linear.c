@@ -41,7 +41,7 @@ static void ok(status st)
     ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
-static const char *const ISAS[] = {"avx512", "avx2"};
+static const char *const ISAS[] = {"avx512", "avx2", "generic"};
 enum { N_ISAS = sizeof ISAS / sizeof ISAS[0] };
 
 static device *open_reference(void)

@@ -313,10 +313,12 @@ START_TEST(clipped_gradients_have_the_same_bits)
     const struct {
         int threads;
         const char *isa;
-    } ways[] = {{1, "auto"}, {2, "auto"}, {3, "auto"}, {2, "avx2"}};
+    } ways[] = {{1, "auto"}, {2, "auto"}, {3, "auto"}, {2, "avx2"}, {2, "generic"}};
     arenas first = make_arenas();
     double norm = 0;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        if (isa_missing(ways[i].isa) != NULL)
+            continue;
         device *dev = NULL;
         device_options wanted = {.name = "cpu", .threads = ways[i].threads, .isa = ways[i].isa};
         arenas a = make_arenas();
@@ -344,7 +346,7 @@ START_TEST(unknown_device_is_refused)
 }
 END_TEST
 
-/* The cpu device always opens: oneDNN, if it is there, comes before the reference kernels. */
+/* The cpu device always opens, with kernels of its own. */
 START_TEST(cpu_says_what_it_computes_with)
 {
     bool is_named = _i == 1;
@@ -352,7 +354,7 @@ START_TEST(cpu_says_what_it_computes_with)
         setenv("MNIST_DDP_ONEDNN_MODULE", "/nonexistent/module.so", 1);
     device *dev = open_device("cpu");
     ck_assert_str_eq(dev->description, device_libraries());
-    if (!is_named && module_exists("onednn"))
+    if (!is_named)
         ck_assert_str_ne(dev->description, "reference kernels");
     device_destroy(dev);
 }
@@ -409,8 +411,7 @@ int main(void)
     tcase_add_loop_test(core, optimizers_equal_reference, 0, N_RULES * (n_devices - 1));
     tcase_add_loop_test(core, gradients_are_clipped, 0, n_devices);
     tcase_add_loop_test(core, what_is_not_finite_stays_so_when_clipped, 0, n_devices);
-    if (isa_missing("avx2") == NULL)
-        tcase_add_test(core, clipped_gradients_have_the_same_bits);
+    tcase_add_test(core, clipped_gradients_have_the_same_bits);
     tcase_add_loop_test(core, cpu_says_what_it_computes_with, 0, 2);
     tcase_add_test(core, unknown_device_is_refused);
     return suite_run(suite);

@@ -21,7 +21,7 @@ enum { N_MODELS = MODEL_COUNT, MAX_DEVICES = 3, DEVICE_THREADS = 2 };
 /* Those of the host, or with --device=cuda that one. */
 static const char *devices[MAX_DEVICES] = {"reference", "cpu", "onednn"};
 static int n_devices = MAX_DEVICES;
-static const char *isa = "auto"; /* of the cpu device; --isa=avx2 */
+static const char *isa = "auto"; /* of the cpu device; --isa=avx2, --isa=generic */
 
 /* Tolerances. u = 2^-24 bounds the relative error of one float32 operation. A sum of K products
  * with independent rounding errors is off by about 0.4 u sqrt(K) times its terms' rms norm when
@@ -385,8 +385,8 @@ int main(int argc, char **argv)
         printf("SKIP of the onednn device: its module is not built\n");
         n_devices = MAX_DEVICES - 1;
     }
-    if (argc > 1 && strcmp(argv[1], "--isa=avx2") == 0)
-        isa = "avx2";
+    if (argc > 1 && strncmp(argv[1], "--isa=", 6) == 0)
+        isa = argv[1] + 6;
     golden_read("cnn", &gold);
     printf("golden values of torch %s\n", safetensors_metadata(gold.file, "torch"));
     fflush(stdout);

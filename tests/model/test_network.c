@@ -33,7 +33,7 @@ typedef struct rig {
 } rig;
 
 static const char *fast = "cpu"; /* the device that is compared with the reference */
-static const char *isa = "auto"; /* of the cpu device; --isa=avx2 */
+static const char *isa = "auto"; /* of the cpu device; --isa=avx2, --isa=generic */
 
 static float x[MAX_N * PIXELS];
 static uint8_t labels[MAX_N];
@@ -387,8 +387,8 @@ int main(int argc, char **argv)
         }
         fast = "onednn";
     }
-    if (argc > 1 && strcmp(argv[1], "--isa=avx2") == 0)
-        isa = "avx2";
+    if (argc > 1 && strncmp(argv[1], "--isa=", 6) == 0)
+        isa = argv[1] + 6;
     Suite *suite = suite_create("network");
     bool is_cuda = strcmp(fast, "cuda") == 0;
     bool is_reference =
