@@ -27,7 +27,6 @@ static const char *const PREFIXES[] = {"MNIST_DDP_",
                                        "CUDA_",
                                        "OMP_",
                                        "KMP_",
-                                       "DNNL_",
                                        "SLURM_",
                                        "OMPI_COMM_WORLD_",
                                        "PMIX_RANK",
@@ -107,7 +106,7 @@ static void add_devices(json_t *object)
 
 static void add_modules(json_t *object)
 {
-    static const char *const names[] = {"gloo", "mpi", "onednn", "curl", "microhttpd", "cuda"};
+    static const char *const names[] = {"gloo", "mpi", "curl", "microhttpd", "cuda"};
     char key[32], text[512];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const module *opened = NULL;

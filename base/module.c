@@ -26,8 +26,6 @@ static const advice advices[] = {
     {"curl", "install libcurl4-openssl-dev and build again", "is the package libcurl4 installed?"},
     {"microhttpd", "install libmicrohttpd-dev and build again",
      "is the package libmicrohttpd12 installed?"},
-    {"onednn", "install libdnnl-dev and build again, or use --device=cpu",
-     "is oneDNN's library installed, as libdnnl2 or libdnnl3?"},
     {"cuda", "build with the CUDA toolkit (nvcc, cuBLAS, cuDNN, NCCL), or use --device=cpu",
      "are CUDA's libraries, cuDNN and NCCL installed?"},
 };

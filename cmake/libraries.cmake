@@ -1,5 +1,5 @@
-# Needed: threads, zlib, libyaml, jansson, libpng, libmd. Left out with one line if missing: oneDNN,
-# gloo, Open MPI, libcurl, libmicrohttpd; and Check, without which there are no tests.
+# Needed: threads, zlib, libyaml, jansson, libpng, libmd. Left out with one line if missing: gloo,
+# Open MPI, libcurl, libmicrohttpd; and Check, without which there are no tests.
 # CMAKE_PREFIX_PATH names further places to look.
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
@@ -31,18 +31,6 @@ need_c_library(libjansson-dev HAVE_JANSSON JANSSON::jansson jansson.h jansson)
 need_c_library(libpng-dev HAVE_PNG PNG::PNG png.h png png16)
 set_target_properties(PNG::PNG PROPERTIES INTERFACE_LINK_LIBRARIES "ZLIB::ZLIB;m") # a static one's needs
 need_c_library(libmd-dev HAVE_MD MD::md sha2.h libmd.a md) # static: one less to load at each start
-
-set(HAVE_ONEDNN OFF)
-if(WITH_ONEDNN)
-    find_library(ONEDNN_LIBRARY dnnl)
-    find_path(ONEDNN_INCLUDE oneapi/dnnl/dnnl_version.h)
-    if(ONEDNN_LIBRARY AND ONEDNN_INCLUDE)
-        set(HAVE_ONEDNN ON)
-    endif()
-endif()
-if(NOT HAVE_ONEDNN)
-    message(STATUS "oneDNN: left out (install libdnnl-dev); --device=onednn is not there")
-endif()
 
 # x86-64, and a compiler that knows its generations: gcc 11 or clang 12.
 set(HAVE_AVX_KERNELS OFF)

@@ -24,8 +24,8 @@ typedef struct device_ops device_ops;
 typedef enum precision { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_F16 } precision;
 
 typedef struct device_options {
-    const char *name;         /* "cpu", "reference" (plain loops), "onednn" and "cuda" (modules),
-                                 "auto": cuda if a module, a driver and a GPU are found, else cpu */
+    const char *name;         /* "cpu", "reference" (plain loops), "cuda" (a module), or "auto":
+                                 cuda if a module, a driver and a GPU are found, else cpu */
     int threads;              /* >= 1: host threads that compute */
     int index;                /* of the GPU among those that CUDA_VISIBLE_DEVICES leaves */
     enum precision precision; /* cpu: F32 or BF16; the other hosts: F32; cuda: any */

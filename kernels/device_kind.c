@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kinds of devices and their modules. */
-static const char CUDA[] = "cuda", ONEDNN[] = "onednn";
+/* A kind of devices, and its module. */
+static const char CUDA[] = "cuda";
 
 /* The kind that a module has. *emulation as in base/module.h. */
 static status open_kind(const char *name, const device_kind **out, const char **emulation)
@@ -66,15 +66,13 @@ static status find(const char *name, const device_kind **out, const char **emula
     bool automatic = strcmp(name, "auto") == 0;
     if (strcmp(name, CUDA) == 0 || (automatic && device_auto_is_cuda()))
         return open_kind(CUDA, out, emulation);
-    if (strcmp(name, ONEDNN) == 0)
-        return open_kind(ONEDNN, out, emulation);
     for (size_t i = 0; i < sizeof host_kinds / sizeof host_kinds[0]; i++)
         if (automatic || strcmp(name, host_kinds[i].name) == 0) {
             *out = &host_kinds[i];
             return STATUS_OK;
         }
-    return FAIL(STATUS_INVALID,
-                "there is no device '%.64s'; there are: auto, cpu, cuda, onednn, reference", name);
+    return FAIL(STATUS_INVALID, "there is no device '%.64s'; there are: auto, cpu, cuda, reference",
+                name);
 }
 
 status device_title(const device_options *options, char out[DEVICE_TEXT_BYTES])

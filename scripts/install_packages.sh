@@ -4,7 +4,7 @@
 set -eu
 
 needed="gcc g++ make cmake ninja-build zlib1g-dev libyaml-dev libjansson-dev libpng-dev libmd-dev check"
-optional="libdnnl-dev libgloo-dev libopenmpi-dev openmpi-bin libcurl4-openssl-dev libmicrohttpd-dev" # left out if not to be had
+optional="libgloo-dev libopenmpi-dev openmpi-bin libcurl4-openssl-dev libmicrohttpd-dev" # left out if not to be had
 
 is_there() {
     dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'
@@ -12,7 +12,7 @@ is_there() {
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     echo "install_packages: this is no Debian; these must be there: $needed" >&2
-    echo "install_packages: and for the onednn device, the gloo and mpi backends, data fetch and etcd, and serve: oneDNN, gloo, Open MPI, libcurl, libmicrohttpd ($optional)" >&2
+    echo "install_packages: and for the gloo and mpi backends, data fetch and etcd, and serve: gloo, Open MPI, libcurl, libmicrohttpd ($optional)" >&2
     exit 0
 fi
 

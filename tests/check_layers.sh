@@ -95,13 +95,7 @@ if grep -rnE '^ *# *include <(cuda|cublas|cudnn|nccl)' base kernels data model d
     exit 1
 fi
 
-# The same for oneDNN's: in all else the program stands alone.
-if grep -rnE '^ *# *include <dnnl' base kernels data model dist app | grep -v '^kernels/onednn/'; then
-    echo "^ oneDNN's headers belong to kernels/onednn/" >&2
-    exit 1
-fi
-
-# And for libmicrohttpd's.
+# The same for libmicrohttpd's: in all else the program stands alone.
 if grep -rnE '^ *# *include <microhttpd' base kernels data model dist app | grep -v '^app/serve/microhttpd/'; then
     echo "^ libmicrohttpd's headers belong to app/serve/microhttpd/" >&2
     exit 1

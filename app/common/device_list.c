@@ -79,6 +79,9 @@ static status check_isa(const options *o, const char *name)
 static status parse(const options *o, device_list *out)
 {
     TRY(parse_devices(o, out));
+    if (strcmp(out->name, "onednn") == 0)
+        return FAIL(STATUS_INVALID,
+                    "--device=onednn is gone: --device=cpu has kernels for any processor");
     return check_isa(o, out->name);
 }
 

@@ -147,8 +147,6 @@ void checkup_modules(checkup *c)
         check_module(c, "gloo", named || chosen);
     if (c->silent && strncmp(c->opts->device, "cuda", strlen("cuda")) == 0)
         check_module(c, "cuda", true);
-    if (c->silent && strcmp(c->opts->device, "onednn") == 0)
-        check_module(c, "onednn", true);
     if (c->spec.rdzv == RDZV_ETCD)
         check_module(c, "curl", true);
     if (c->opts->health_check_port >= 0)
@@ -169,7 +167,6 @@ static void check_backend(checkup *c)
     check_mpirun(c);
     checkup_modules(c);
     check_module(c, "mpi", strcmp(backend, "mpi") == 0);
-    check_module(c, "onednn", uses(c, "onednn"));
     check_module(c, "cuda", strcmp(backend, "nccl") == 0);
 }
 

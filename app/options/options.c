@@ -16,9 +16,9 @@ static const char ENVIRONMENT_PREFIX[] = "MNIST_DDP_";
 /* Variables with our prefix that are no settings, and what those of the emulated device begin with.
  */
 static const char *const OTHER_VARIABLES[] = {
-    "DATA",          "MPI_MODULE",  "MPIRUN",      "GLOO_MODULE",       "GLOO_CLAMP",
-    "ONEDNN_MODULE", "CUDA_MODULE", "CURL_MODULE", "MICROHTTPD_MODULE", "LAUNCHED",
-    "LOG_TTY",       "RUN_LOG",     "TEST_DEVICE", "CUDA_AUTOTUNE",     "DUMP_DIR"};
+    "DATA",          "MPI_MODULE",        "MPIRUN",   "GLOO_MODULE", "GLOO_CLAMP", "CUDA_MODULE",
+    "CURL_MODULE",   "MICROHTTPD_MODULE", "LAUNCHED", "LOG_TTY",     "RUN_LOG",    "TEST_DEVICE",
+    "CUDA_AUTOTUNE", "DUMP_DIR"};
 static const char EMULATED_PREFIX[] = "EMULATED_";
 
 /* One word of the command line, taken apart. */

@@ -108,7 +108,7 @@ const option_row options_table[] = {
      "one step and one test, nothing is saved"},
 
     {"device", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | PREDICTION | FOR_BENCH | FOR_DOCTOR,
-     KEPT, FIELD(device), "auto", "NAME", "auto, cuda, cuda:1, cpu, onednn or reference (plain "
+     KEPT, FIELD(device), "auto", "NAME", "auto, cuda, cuda:1, cpu or reference (plain "
      "loops)"},
     {"devices", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | PREDICTION | FOR_DOCTOR, KEPT,
      FIELD(devices), NULL, "LIST", "GPUs to use, as 0,3: one rank or replica each [all]"},

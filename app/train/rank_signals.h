@@ -10,8 +10,7 @@
  *   SIGUSR2            the rank writes its last collectives and where it is (failure.h), and goes
  *                      on; also one that hangs in a collective.
  *
- * No signal handler runs in a rank: kernels that oneDNN generates keep the stack pointer in a
- * buffer of theirs, on the heap, where a handler's frame would overwrite what lies below it.
+ * No signal handler runs in a rank: none interrupts a kernel, or a call of a library.
  */
 #ifndef MNIST_DDP_APP_TRAIN_RANK_SIGNALS_H
 #define MNIST_DDP_APP_TRAIN_RANK_SIGNALS_H

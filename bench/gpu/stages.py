@@ -75,7 +75,7 @@ def configure(check, limit_s):
     if nvcc is None:
         raise StopCheck("no nvcc: install the CUDA toolkit, or set CUDA_HOME")
     real = check.machine["compute_capability"].replace(".", "")
-    flags = ["-DWITH_ONEDNN=OFF", "-DWITH_GLOO=OFF", "-DWARNINGS_AS_ERRORS=OFF", f"-DNVCC={nvcc}"]
+    flags = ["-DWITH_GLOO=OFF", "-DWARNINGS_AS_ERRORS=OFF", f"-DNVCC={nvcc}"]
     # A GPU that this nvcc does not know gets the default, whose PTX its driver compiles.
     known = check.run([nvcc, "--list-gpu-code"], limit_s)
     if f"sm_{real}" in known.output.split():

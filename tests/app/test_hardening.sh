@@ -25,8 +25,7 @@ has() {
 }
 
 files=(mnist_ddp)
-for module in mnist_ddp_gloo.so mnist_ddp_onednn.so mnist_ddp_curl.so mnist_ddp_microhttpd.so \
-    mnist_ddp_cuda.so; do
+for module in mnist_ddp_gloo.so mnist_ddp_curl.so mnist_ddp_microhttpd.so mnist_ddp_cuda.so; do
     if [ -e $module ]; then files+=("$module"); fi
 done
 for file in "${files[@]}"; do

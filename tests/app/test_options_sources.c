@@ -83,7 +83,6 @@ static const struct {
     {"MNIST_DDP_RESUME", "", FACTS("MNIST_DDP_RESUME", "true", "false")},
     {"MNIST_DDP_DATA", "/some/where", NULL},
     {"MNIST_DDP_GLOO_MODULE", "x", NULL},
-    {"MNIST_DDP_ONEDNN_MODULE", "x", NULL},
     {"MNIST_DDP_HEAD", "nonsense of the sampler", NULL},
     {"MNIST_DDP_EPOCS", "3", NULL},
 };

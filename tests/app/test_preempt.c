@@ -227,9 +227,7 @@ START_TEST(a_full_stdout_stops_no_rank)
 }
 END_TEST
 
-/* Signals that are caught anywhere would be caught in a kernel of oneDNN: see
- * app/train/rank_signals.h.
- */
+/* Signals that are caught anywhere would be caught in a kernel: see app/train/rank_signals.h. */
 START_TEST(no_handler_interrupts_a_rank)
 {
     static const int asynchronous[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGINT,  SIGHUP,

@@ -5,7 +5,6 @@
 #include "tests/kernels/isa_missing.h"
 #include "tests/support/suite.h"
 
-#include "base/module.h"
 #include "kernels/device_kind.h"
 #include "kernels/pixel.h"
 
@@ -15,7 +14,8 @@
 
 enum { SIDE = AUGMENTATION_SIDE, PIXELS = SIDE * SIDE, IMAGES = 29, EPOCH = 3 };
 
-static const char *const devices[] = {"reference", "cpu", "onednn"};
+static const char *const devices[] = {"reference", "cpu"};
+enum { N_DEVICES = sizeof devices / sizeof devices[0] };
 
 static uint8_t images[IMAGES * PIXELS], labels[IMAGES];
 static float got[IMAGES * PIXELS];
@@ -205,15 +205,12 @@ int main(int argc, char **argv)
     draw_images();
     if (argc == 3 && strcmp(argv[1], "--write") == 0)
         return write_records(argv[2]);
-    int n_devices = module_exists("onednn") ? 3 : 2;
-    if (n_devices == 2)
-        printf("SKIP of the onednn device: its module is not built\n");
     Suite *suite = suite_create("augmentation");
     TCase *core = suite_case(suite, "core", 30);
-    tcase_add_loop_test(core, a_shift_moves_whole_pixels, 0, n_devices);
+    tcase_add_loop_test(core, a_shift_moves_whole_pixels, 0, N_DEVICES);
     tcase_add_test(core, a_quarter_turns_clockwise);
     tcase_add_test(core, a_size_is_about_the_middle);
-    tcase_add_loop_test(core, devices_agree, 0, n_devices * N_STRENGTHS);
+    tcase_add_loop_test(core, devices_agree, 0, N_DEVICES * N_STRENGTHS);
     suite_add_all(core, avx2_agrees, N_STRENGTHS, isa_missing("avx2"));
     tcase_add_loop_test(core, generic_agrees, 0, N_STRENGTHS);
     tcase_add_test(core, numbers_are_even_between_the_bounds);

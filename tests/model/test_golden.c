@@ -4,7 +4,6 @@
  * rounding. The golden values are tests/golden's; the input comes from the same generator as there.
  */
 #include "base/digest.h"
-#include "base/module.h"
 #include "kernels/device_kind.h"
 #include "kernels/ops.h"
 #include "tests/model/golden.h"
@@ -16,10 +15,10 @@
 #include <string.h>
 
 enum { BATCH = GOLDEN_BATCH, STEPS = 10, MASK_SEED = 1000 };
-enum { N_MODELS = MODEL_COUNT, MAX_DEVICES = 3, DEVICE_THREADS = 2 };
+enum { N_MODELS = MODEL_COUNT, MAX_DEVICES = 2, DEVICE_THREADS = 2 };
 
 /* Those of the host, or with --device=cuda that one. */
-static const char *devices[MAX_DEVICES] = {"reference", "cpu", "onednn"};
+static const char *devices[MAX_DEVICES] = {"reference", "cpu"};
 static int n_devices = MAX_DEVICES;
 static const char *isa = "auto"; /* of the cpu device; --isa=avx2, --isa=generic */
 
@@ -28,11 +27,9 @@ static const char *isa = "auto"; /* of the cpu device; --isa=avx2, --isa=generic
  * added up in order, less when added in blocks. Both sides have such errors, in every layer there
  * and back, which add up like independent ones too: u sqrt(K) with the model's longest sum covers
  * them. K is the mlp's 784 inputs; the cnn's 16 * 26 * 26 positions in the gradient of conv1's
- * weights; the speedrun's 16 * 12 * 12, for of each window its pool passes on one. oneDNN's
- * Winograd convolution, 5e-7 of the rms off and so 4 times as much as the direct one, stays below
- * that. The input and the seeds are such that no ReLU and no pooling window comes so near to its
- * kink that a rounding error decides (make_golden.py asserts it): beyond a kink no tolerance
- * holds. */
+ * weights; the speedrun's 16 * 12 * 12, for of each window its pool passes on one. The input and
+ * the seeds are such that no ReLU and no pooling window comes so near to its kink that a rounding
+ * error decides (make_golden.py asserts it): beyond a kink no tolerance holds. */
 static const double U = 0x1p-24;
 
 static double tolerance(model_kind kind)
@@ -381,9 +378,6 @@ int main(int argc, char **argv)
             return TEST_SKIPPED;
         devices[0] = "cuda";
         n_devices = 1;
-    } else if (!module_exists("onednn")) {
-        printf("SKIP of the onednn device: its module is not built\n");
-        n_devices = MAX_DEVICES - 1;
     }
     if (argc > 1 && strncmp(argv[1], "--isa=", 6) == 0)
         isa = argv[1] + 6;

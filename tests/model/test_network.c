@@ -1,4 +1,4 @@
-/* The cpu device, or with --device=onednn or --device=cuda that one, computes what the reference
+/* The cpu device, or with --device=cuda that one, computes what the reference
  * device computes, whatever the batch and however many threads; the arena round-trips; accumulation
  * equals one large batch. */
 #include "kernels/device_kind.h"
@@ -9,7 +9,6 @@
 #include "tests/support/suite.h"
 
 #include "base/memory.h"
-#include "base/module.h"
 #include "base/random.h"
 
 #include <math.h>
@@ -380,12 +379,6 @@ int main(int argc, char **argv)
         if (!cuda_choose())
             return TEST_SKIPPED;
         fast = "cuda";
-    } else if (argc > 1 && strcmp(argv[1], "--device=onednn") == 0) {
-        if (!module_exists("onednn")) {
-            printf("SKIP: its module is not built\n");
-            return TEST_SKIPPED;
-        }
-        fast = "onednn";
     }
     if (argc > 1 && strncmp(argv[1], "--isa=", 6) == 0)
         isa = argv[1] + 6;

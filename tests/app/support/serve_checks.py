@@ -244,7 +244,7 @@ def check_http(_):
                                  timeout=WAIT_S, check=False)
         assert refused.returncode == code and fact in refused.stderr, (words, refused)
     others = [name for name in os.listdir(os.environ["BUILD_DIR"])
-              if re.fullmatch("mnist_ddp_(curl|gloo|onednn).so", name)]
+              if re.fullmatch("mnist_ddp_(curl|gloo).so", name)]
     for module in ["/none"] + [os.path.join(os.environ["BUILD_DIR"], name) for name in others[:1]]:
         missing = subprocess.run([PROGRAM, "serve", "runs/a"], capture_output=True, text=True,
                                  env={**os.environ, "MNIST_DDP_MICROHTTPD_MODULE": module},
