@@ -3,9 +3,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/module.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/host.h"
 #include "kernels/ops.h"
-#include "kernels/reference/reference.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

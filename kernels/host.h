@@ -1,8 +1,17 @@
-/* What devices with host memory share: memory, gather, cross entropy, clipping. */
+/* The devices with host memory, and what they share: memory, gather, cross entropy, clipping. */
 #ifndef MNIST_DDP_KERNELS_HOST_H
 #define MNIST_DDP_KERNELS_HOST_H
 
 #include "kernels/ops.h"
+
+/* As in device_kind. cpu: STATUS_INVALID if the processor lacks the instructions asked for.
+ * reference: one thread, whatever the options say. */
+status cpu_device_create(const device_options *options, device *dev);
+status reference_device_create(const device_options *options, device *dev);
+
+/* What the cpu device computes with by this --isa: "avx512 kernels". NULL: the processor lacks
+ * them. */
+const char *cpu_device_kernels(const char *isa);
 
 alloc_op host_alloc;
 free_op host_free;

@@ -1,6 +1,5 @@
 /* A batch is cut into images for forward, and into pieces of images for backward: each piece has
  * gradients of its own, which are summed in the order of the pieces. */
-#include "kernels/cpu/conv_block.h"
 
 #include "base/memory.h"
 #include "base/trace.h"

@@ -1,18 +1,15 @@
-#include "kernels/cpu/cpu.h"
-
+/* The CPU device: loops that the compiler vectorises for each generation of processor. */
 #include "base/memory.h"
 #include "base/thread.h"
 #include "base/trace.h"
+#include "kernels/clip_math.h"
 #include "kernels/cpu/state.h"
 #include "kernels/host.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Elements of one piece of an optimizer step: a few per thread, and each fits the second-level
- * cache. */
-enum { OPTIMIZER_PIECE = 64 << 10 };
 
 status cpu_reserve_scratch(cpu_state *cpu, size_t floats)
 {
@@ -44,6 +41,79 @@ static void bind_members(device *dev, const cores *own)
 {
     team_bind(cpu_of(dev)->team, own);
 }
+
+/* Batches from the data set. Its images lie in random order in memory that no cache holds, so those
+ * of the next image are asked for while one is normalised. */
+
+enum {
+    IMAGES = 8, /* of a piece */
+    LINE_BYTES = 64,
+};
+
+typedef struct gather_job {
+    const vector_ops *vec;
+    const gather_source *source;
+    const uint32_t *order; /* of the batch */
+    uint32_t epoch;
+    int n;
+    const gather_output *out;
+} gather_job;
+
+static const uint8_t *image_of(const gather_source *s, uint32_t index)
+{
+    return s->images + (size_t)index * (size_t)s->pixels;
+}
+
+static void prefetch_image(const gather_source *s, uint32_t index)
+{
+    const uint8_t *image = image_of(s, index);
+    for (int at = 0; at < s->pixels; at += LINE_BYTES)
+        __builtin_prefetch(image + at);
+}
+
+static void place_image(const gather_job *job, uint32_t index, float *x)
+{
+    const gather_source *s = job->source;
+    if (!augmentation_is_on(&s->augment)) {
+        job->vec->normalise(image_of(s, index), x, (size_t)s->pixels);
+        return;
+    }
+    affine drawn = augmentation_draw(&s->augment, index, job->epoch);
+    affine_map map = augmentation_map(&drawn);
+    job->vec->augment(image_of(s, index), &map, x);
+}
+
+static void gather_piece(void *arg, int piece)
+{
+    const gather_job *job = arg;
+    const gather_source *s = job->source;
+    int first = piece * IMAGES, end = job->n - first < IMAGES ? job->n : first + IMAGES;
+    for (int i = first; i < end; i++) {
+        uint32_t index = job->order[i];
+        if (i + 1 < end)
+            prefetch_image(s, job->order[i + 1]);
+        place_image(job, index, job->out->x + (size_t)i * (size_t)s->pixels);
+        job->out->labels[i] = s->labels[index];
+        job->out->samples[i] = index;
+    }
+}
+
+static status gather(device *dev, const gather_source *source, const step_state *state,
+                     uint32_t offset, int n, const gather_output *out)
+{
+    gather_job job = {.vec = cpu_of(dev)->vec,
+                      .source = source,
+                      .order = source->order + state->plan.first + offset,
+                      .epoch = state->plan.epoch,
+                      .n = n,
+                      .out = out};
+    team_run(cpu_of(dev)->team, gather_piece, &job, (n + IMAGES - 1) / IMAGES);
+    return STATUS_OK;
+}
+
+/* Elements of one piece of an optimizer step: a few per thread, and each fits the second-level
+ * cache. */
+enum { OPTIMIZER_PIECE = 64 << 10 };
 
 typedef struct step_job step_job;
 typedef void (*optimizer_piece_fn)(const step_job *job, const optimizer_slice *s);
@@ -125,13 +195,71 @@ static status adadelta_step(device *dev, const optimizer_slice *slice, step_stat
     return step(dev, slice, adadelta_piece, &m);
 }
 
+/* Clipping gradients by their norm: one pass of the team for the sum of squares, and one that
+ * scales them if the norm is too large. */
+
+enum { PIECES_MOST = 64, PIECE_LEAST = 16 << 10 /* elements */ };
+
+typedef struct clip_job {
+    const vector_ops *vec;
+    float *grad;
+    size_t count, piece; /* elements, of all and of a piece */
+    double sums[PIECES_MOST];
+    float factor;
+} clip_job;
+
+static size_t piece_elements(size_t count)
+{
+    size_t share = (count + PIECES_MOST - 1) / PIECES_MOST;
+    return share > PIECE_LEAST ? share : PIECE_LEAST;
+}
+
+static size_t elements_of(const clip_job *job, int piece)
+{
+    size_t left = job->count - (size_t)piece * job->piece;
+    return left < job->piece ? left : job->piece;
+}
+
+static void sum_piece(void *arg, int piece)
+{
+    clip_job *job = arg;
+    job->sums[piece] =
+        job->vec->sum_of_squares(job->grad + (size_t)piece * job->piece, elements_of(job, piece));
+}
+
+static void scale_piece(void *arg, int piece)
+{
+    const clip_job *job = arg;
+    job->vec->scale(job->grad + (size_t)piece * job->piece, elements_of(job, piece), job->factor);
+}
+
+static status clip_gradients(device *dev, const gradient_clip *clip, const step_state *state)
+{
+    (void)state; /* a host scales no loss */
+    cpu_state *cpu = cpu_of(dev);
+    clip_job job = {.vec = cpu->vec,
+                    .grad = clip->grad,
+                    .count = clip->count,
+                    .piece = piece_elements(clip->count)};
+    int pieces = (int)((job.count + job.piece - 1) / job.piece);
+    double sum = 0;
+    team_run(cpu->team, sum_piece, &job, pieces);
+    for (int i = 0; i < pieces; i++)
+        sum += job.sums[i];
+    *clip->norm = sqrt(sum);
+    job.factor = clip_factor(*clip->norm, clip->max_norm);
+    if (clip_changes(job.factor))
+        team_run(cpu->team, scale_piece, &job, pieces);
+    return STATUS_OK;
+}
+
 static const device_ops cpu_ops = {
     .name = "cpu",
     .destroy = destroy,
     .trace = trace_members,
     .bind = bind_members,
     HOST_OPS,
-    .gather = cpu_gather,
+    .gather = gather,
     .conv_block_create = cpu_conv_block_create,
     .conv_block_destroy = cpu_conv_block_destroy,
     .conv_block_import = cpu_conv_block_import,
@@ -145,7 +273,7 @@ static const device_ops cpu_ops = {
     .linear_forward = cpu_linear_forward,
     .linear_backward_weights = cpu_linear_backward_weights,
     .linear_backward_data = cpu_linear_backward_data,
-    .clip_gradients = cpu_clip_gradients,
+    .clip_gradients = clip_gradients,
     .sgd_step = sgd_step,
     .adam_step = adam_step,
     .adadelta_step = adadelta_step,

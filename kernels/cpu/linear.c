@@ -7,7 +7,7 @@
  *   backward, data     dx (n, 64) += dy (n, 128) chunk^T (128, 64), for each chunk
  *
  * Most of x is zeros, or the background of a picture. What else is in 64 samples times 64 inputs is
- * multiplied by lists (kernels/cpu/sparse_panel.h). Forward makes them, backward reads them if the
+ * multiplied by lists (kernels/cpu/vector_ops.h). Forward makes them, backward reads them if the
  * batch is one such block. Where x is 0 after a relu, its gradient goes no further: then dx is
  * computed only elsewhere.
  *

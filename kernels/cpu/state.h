@@ -27,10 +27,7 @@ static inline cpu_state *cpu_of(device *dev)
 /* Makes the scratch memory at least this large. Not in an operation. */
 status cpu_reserve_scratch(cpu_state *cpu, size_t floats);
 
-/* Rows of device_ops: gather.c, clip.c, conv_block.c, linear.c. */
-gather_op cpu_gather;
-clip_gradients_op cpu_clip_gradients;
-
+/* Rows of device_ops: conv_block.c, linear.c. */
 conv_block_create_op cpu_conv_block_create;
 conv_block_destroy_op cpu_conv_block_destroy;
 conv_block_import_op cpu_conv_block_import;

@@ -9,9 +9,12 @@
 #define MNIST_DDP_KERNELS_CPU_VECTOR_OPS_H
 
 #include "kernels/augmentation.h"
-#include "kernels/cpu/sparse_panel.h"
 #include "kernels/ops.h"
 #include "kernels/optimizer_math.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { VECTOR_MAX_SAMPLE = 16384 }; /* elements that dropout decides per sample */
 
@@ -34,6 +37,32 @@ typedef struct matmul_args {
     matmul_ahead ahead;
 } matmul_args;
 
+/* A panel of activations, up to 64 x 64, as the first operand of a linear layer's products, without
+ * what most of it is: zeros after a relu, a pool or dropout, or the background of a picture. With
+ * x0 that value and sums over k,
+ *
+ *     sum of x[k] w[k]  =  sum of (x[k] - x0) w[k] where x[k] is not x0  +  x0 (sum of w[k])
+ *
+ * If x0 is 0, the result has the bits of the sum over all k: what is left out are zeros, and the
+ * rest is added in the same order. The last term is computed in any case: it carries what is
+ * infinite or not a number in w.
+ */
+enum {
+    SPARSE_SIDE = 64, /* rows, and columns, at most */
+    /* Of 4096 elements this many may be other than x0. Beyond, the product of a dense matrix takes
+     * less time: a term of it takes some two fifths of the time. */
+    SPARSE_MOST = 1600,
+    SPARSE_SLACK = 16, /* a vector may be written behind the last element of a list */
+};
+
+typedef struct sparse_panel {
+    int rows, columns;        /* rows 0: there are no lists */
+    float background;         /* x0 */
+    int16_t end[SPARSE_SIDE]; /* of each row's list; the next row's begins there */
+    uint8_t column[SPARSE_MOST + SPARSE_SLACK];
+    float value[SPARSE_MOST + SPARSE_SLACK]; /* less x0 */
+} sparse_panel;
+
 /* Rows of A and B are in `chunks` parts of `depth` floats, a multiple of 16. A row's part begins
  * `row` floats after that of the row before, its next one a_chunk or b_chunk floats further. */
 typedef struct dots_args {
@@ -52,11 +81,53 @@ typedef struct transpose_args {
     size_t x_row, out_row;
 } transpose_args;
 
+/* The vector code of convolution blocks: a table per kind of block and generation of processor.
+ *
+ * The functions work on a group of images, or on the weights alone, so that a team can share out
+ * the rest.
+ */
+/* The blocks that there is code for: their shapes are in conv_block.c. */
+typedef enum conv_block_kind {
+    CONV_BLOCK_CNN,
+    CONV_BLOCK_SPEEDRUN,
+    CONV_BLOCK_KINDS
+} conv_block_kind;
+
+typedef struct conv_block_sizes {
+    int images;                        /* of a group, at most */
+    size_t prepared, scratch, partial; /* in floats */
+    size_t kept; /* of an image, from forward to backward, in floats; 0: nothing */
+} conv_block_sizes;
+
+/* Images [first, first + count) of a batch. */
+typedef struct conv_block_group {
+    const conv_block_batch *batch;
+    const float *prepared; /* by `prepare` */
+    int first, count;
+    bool dense;     /* backward multiplies zeros, too */
+    int *nonzero;   /* backward adds how many elements of dy a pool has let through; atomic */
+    float *kept;    /* the first image's; zeroed before its first use */
+    float *scratch; /* the thread's own, zeroed before its first use by this kind of block */
+} conv_block_group;
+
+typedef struct conv_block_kernels {
+    conv_block_sizes (*sizes)(bool dense);
+    /* Puts PyTorch's order of convolution `conv`'s weight into the arena's, or back. */
+    void (*order)(int conv, const float *from, float *to, bool import);
+    /* What every image needs of the weights. */
+    void (*prepare)(const conv_block_batch *batch, bool dense, float *prepared);
+    void (*forward)(const conv_block_group *group, const dropout *drop);
+    /* Adds the group's gradients to `partial`. scale: of the dropout. dy: of the whole batch. */
+    void (*backward)(const conv_block_group *group, float scale, const float *dy, float *partial);
+    /* Sets or adds the gradients that `partial` holds. */
+    void (*finish)(float *partial, bool dense, const param_gradients *out);
+} conv_block_kernels;
+
 typedef struct vector_ops {
     const char *text; /* "avx512 kernels" */
     int block;
-    const struct conv_block_kernels *conv_blocks;      /* by kind: kernels/cpu/conv_block.h */
-    const struct conv_block_kernels *conv_blocks_bf16; /* likewise: products of bfloat16 */
+    const conv_block_kernels *conv_blocks;      /* by kind */
+    const conv_block_kernels *conv_blocks_bf16; /* likewise: products of bfloat16 */
 
     void (*normalise)(const uint8_t *pixels, float *x, size_t count); /* kernels/pixel.h */
     /* One image of AUGMENTATION_SIDE rows as *map changes it, normalised. */

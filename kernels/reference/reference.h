@@ -4,9 +4,6 @@
 
 #include "kernels/ops.h"
 
-/* As in device_kind. One thread, whatever the options say. */
-status reference_device_create(const device_options *options, device *dev);
-
 /* Rows of device_ops: conv2d.c, pool.c, linear.c. Import and export are plain copies. */
 conv2d_create_op reference_conv2d_create;
 conv2d_destroy_op reference_conv2d_destroy;
