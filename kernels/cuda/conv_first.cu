@@ -5,7 +5,7 @@
  * cut into parts, for more blocks.
  *
  * SIDE is the kernel's, a template parameter. 3: a relu follows. 5: none does. */
-#include "kernels/cuda/conv_first.h"
+#include "kernels/cuda/conv_kernels.h"
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/vector.cuh"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/conv_sums.h"
+#include "kernels/cuda/conv_kernels.h"
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/vector.cuh"

@@ -1,5 +1,4 @@
-/* The cuda device's rows of the tables in kernels/ops.h, by file. conv2d.h has the
- * convolution's. */
+/* The cuda device's rows of the tables in kernels/ops.h, by file. */
 #ifndef MNIST_DDP_KERNELS_CUDA_CUDA_OPS_H
 #define MNIST_DDP_KERNELS_CUDA_CUDA_OPS_H
 
@@ -48,6 +47,15 @@ begin_forward_op cuda_begin_forward;
 /* pool.cu */
 pool_forward_op cuda_pool_forward;
 pool_backward_op cuda_pool_backward;
+
+/* conv2d.c */
+conv2d_create_op cuda_conv2d_create;
+conv2d_destroy_op cuda_conv2d_destroy;
+conv2d_import_op cuda_conv2d_import;
+conv2d_export_op cuda_conv2d_export;
+conv2d_forward_op cuda_conv2d_forward;
+conv2d_backward_weights_op cuda_conv2d_backward_weights;
+conv2d_backward_data_op cuda_conv2d_backward_data;
 
 /* linear.c */
 linear_create_op cuda_linear_create;

@@ -27,7 +27,7 @@ typedef struct cuda_relu_mask {
     void *bits;
 } cuda_relu_mask;
 
-/* The first stage (conv_sums.h) of a convolution's bias gradient. pool_backward sums it while it
+/* The first stage (conv_kernels.h) of a convolution's bias gradient. pool_backward sums it while it
  * writes dz, so that dz is not read again. */
 typedef struct cuda_pool_sums {
     float *partial; /* (channels, blocks); NULL: not allocated */

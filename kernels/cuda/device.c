@@ -1,6 +1,5 @@
 #include "base/memory.h"
 #include "kernels/cuda/choices.h"
-#include "kernels/cuda/conv2d.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/half_copy.h"
 #include "kernels/cuda/wait.h"

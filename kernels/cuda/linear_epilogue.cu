@@ -1,6 +1,6 @@
 #include "kernels/cuda/dropout.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/linear_epilogue.h"
+#include "kernels/cuda/linear_kernels.h"
 #include "kernels/cuda/vector.cuh"
 
 constexpr unsigned THREADS = 128;

@@ -1,6 +1,6 @@
 /* Linear layers of at most 16 outputs. */
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/skinny_linear.h"
+#include "kernels/cuda/linear_kernels.h"
 #include "kernels/cuda/vector.cuh"
 
 constexpr unsigned WARP = 32;
