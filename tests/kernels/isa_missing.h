@@ -3,9 +3,8 @@
 #define MNIST_DDP_TESTS_KERNELS_ISA_MISSING_H
 
 #include "kernels/device_kind.h"
-#include "kernels/ops.h"
 
-#include <string.h>
+#include <stddef.h>
 
 /* Why there is nothing to test: NULL if the cpu device has these instructions here. */
 static inline const char *isa_missing(const char *isa)
@@ -14,9 +13,8 @@ static inline const char *isa_missing(const char *isa)
     device_options wanted = {.name = "cpu", .threads = 1, .isa = isa};
     if (device_create(&wanted, &dev) != STATUS_OK)
         return status_text();
-    bool is_cpu = strcmp(dev->ops->name, "cpu") == 0;
     device_destroy(dev);
-    return is_cpu ? NULL : "the cpu device is the reference device here";
+    return NULL;
 }
 
 #endif
