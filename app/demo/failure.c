@@ -1,7 +1,7 @@
 /* Each fault of --inject in a small training, and what the program says of it. */
 #include "app/demo/demo_child.h"
 #include "app/demo/demo_table.h"
-#include "app/options/inject.h"
+#include "app/options/training_values.h"
 #include "app/train/fault.h"
 
 #include <stdlib.h>

@@ -133,7 +133,7 @@ typedef struct options {
     char *init_method;           /* NULL: env://; see dist/rendezvous.h */
     int64_t rank;                /* -1: as the environment says; of sampler 0 */
     char *debug;                 /* off, info or detail; NULL: $TORCH_DISTRIBUTED_DEBUG */
-    char *inject;                /* NULL; see app/options/inject.h */
+    char *inject;                /* NULL; see app/options/training_values.h */
 
     /* the launcher; each also as torchrun's PET_<NAME> */
     char *launcher;           /* "auto"; of app/launch/outer_launcher.h; our own */

@@ -1,5 +1,4 @@
 /* What no single setting can tell: settings that do not go together. */
-#include "app/options/inject.h"
 #include "app/options/options_table.h"
 #include "app/options/training_values.h"
 #include "base/log.h"

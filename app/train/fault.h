@@ -1,8 +1,8 @@
-/* What a fault of --inject (app/options/inject.h) does to a rank. */
+/* What a fault of --inject (app/options/training_values.h) does to a rank. */
 #ifndef MNIST_DDP_APP_TRAIN_FAULT_H
 #define MNIST_DDP_APP_TRAIN_FAULT_H
 
-#include "app/options/inject.h"
+#include "app/options/training_values.h"
 
 /* STATUS_INVALID if no rank of the job is meant. */
 status fault_check(const inject *what, int world_size);

@@ -1,6 +1,6 @@
 #include "app/train/rank_settings.h"
 
-#include "app/options/inject.h"
+#include "app/options/training_values.h"
 #include "app/train/fault.h"
 #include "app/train/strategy.h"
 #include "base/thread.h"
