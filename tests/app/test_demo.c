@@ -139,6 +139,48 @@ START_TEST(a_page_needs_no_network)
 }
 END_TEST
 
+/* A chunk goes from rank to rank, and its sum is there when it has come; a bucket fills while
+ * backward goes on, and leaves then. */
+static const char PROBE[] =
+    "<script>const ring = document.createElement('div'), box = document.createElement('div');"
+    "document.body.append(ring, box);"
+    "const places = (parent, what) => [...parent.querySelectorAll(what)].map(element => "
+    "element.getAttribute('transform')).join();"
+    "const go = drawRanks(ring, page.demo.frames[1], page.demo.frames[0], 2);"
+    "const seen = [0, 0.5, 1].map(part => { go(part); return places(ring, '.chunk'); });"
+    "const hasSum = () => [...ring.querySelectorAll('.chunk text')].some(text => "
+    "text.textContent === '11');"
+    "go(0); const before = hasSum(); go(1);"
+    "const fill = drawBuckets(box, {}, [{name: 'fc1 backward', from: 1, to: 4}, "
+    "{name: 'bucket 0', from: 4, to: 8}], [{tensors: 'fc1.weight, fc1.bias'}]);"
+    "const filled = [0, 0.5, 1].map(part => { fill(part); return places(box, 'g') + "
+    "[...box.querySelectorAll('g rect + rect')].map(one => one.getAttribute('opacity')); });"
+    "document.body.setAttribute('data-seen', `moves:${new Set(seen).size} "
+    "sums:${before} ${hasSum()} buckets:${filled.join(' ')}`);</script>";
+
+START_TEST(what_is_sent_moves)
+{
+    program p = program_run_line("demo ring --fast --nproc-per-node=2 --html=ring.html");
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    char *page = test_folder_read("ring.html");
+    FILE *copy = fopen("probed.html", "w");
+    ck_assert_ptr_nonnull(copy);
+    fprintf(copy, "%s%s", page, PROBE);
+    ck_assert_int_eq(fclose(copy), 0);
+    free(page);
+    page = browser_shows(test_folder_path("probed.html"), 1200);
+    if (page == NULL)
+        return;
+    const char *seen = strstr(page, "data-seen=");
+    ck_assert_msg(seen != NULL, "the probe did not run: %.500s", page);
+    ck_assert_msg(strstr(seen, "\"moves:3 sums:false true buckets:") != NULL, "%.200s", seen);
+    ck_assert_msg(strstr(seen, "translate(90 0)0.15 translate(90 0)1 translate(390 0)1\"") != NULL,
+                  "%.200s", seen);
+    free(page);
+}
+END_TEST
+
 /* Before it plays; and what is there stays. */
 START_TEST(a_page_that_cannot_be_written_is_refused)
 {
@@ -284,6 +326,7 @@ int main(void)
     tcase_add_loop_test(core, it_says_what_is_so, 0, 7);
     tcase_add_loop_test(core, too_few_and_too_many_ranks_are_refused, 0, demo_table_count);
     tcase_add_test(core, a_page_needs_no_network);
+    tcase_add_test(core, what_is_sent_moves);
     tcase_add_test(core, a_page_that_cannot_be_written_is_refused);
     tcase_add_loop_test(core, a_ring_adds_up, 2, 8);
     tcase_add_loop_test(core, a_tree_adds_up, 2, 8);
