@@ -2,7 +2,6 @@
 #include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
-#include "app/common/local_network.h"
 #include "app/common/machine.h"
 #include "app/common/version.h"
 #include "base/json_text.h"

@@ -1,7 +1,6 @@
 #include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/common/run_files.h"
-#include "app/common/runs_folder.h"
 #include "app/report/run_page.h"
 #include "base/file.h"
 #include "base/text.h"

@@ -10,13 +10,11 @@
 
 static status print_json(const sampler_plan *plan, const uint32_t *indices, uint32_t shown)
 {
-    json_t *object = json_object(), *list = json_array();
+    json_t *list = json_array();
     for (uint32_t i = 0; i < shown; i++)
         json_array_append_new(list, json_integer(indices[i]));
-    json_object_set_new(object, "indices", list);
-    json_object_set_new(object, "padded", json_integer(plan->padded));
-    json_object_set_new(object, "dropped", json_integer(plan->dropped));
-    return json_value_print(object);
+    return json_value_print(json_pack("{s:o, s:i, s:i}", "indices", list, "padded",
+                                      (int)plan->padded, "dropped", (int)plan->dropped));
 }
 
 /* Says what the indices are, not in their stream. */

@@ -155,6 +155,14 @@ status file_lock_folder(const char *path, int *fd)
     return STATUS_OK;
 }
 
+bool file_ends_amid_a_line(int fd)
+{
+    struct stat about;
+    char last = '\n';
+    return fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0 &&
+           pread(fd, &last, 1, about.st_size - 1) == 1 && last != '\n';
+}
+
 int file_try_append(int fd, const void *data, size_t size_bytes)
 {
     const char *bytes = data;

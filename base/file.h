@@ -39,6 +39,10 @@ typedef struct file_part {
  * On failure (a full disk, say) the file is removed again. */
 status file_write(const char *path, const file_part *parts, size_t n_parts);
 
+/* Whether a file, open for reading, ends amid a line, which a full disk or a killed process has
+ * cut. */
+bool file_ends_amid_a_line(int fd);
+
 /* Appends to an open file. Returns 0, or why not all of it could be written (errno). */
 int file_try_append(int fd, const void *data, size_t size_bytes);
 

@@ -2,12 +2,15 @@
 #ifndef MNIST_DDP_APP_BENCH_BENCH_H
 #define MNIST_DDP_APP_BENCH_BENCH_H
 
-#include "app/bench/child.h"
+#include "app/bench/cases.h"
+#include "app/bench/measure.h"
 #include "app/options/options.h"
 #include "base/file.h"
 #include "dist/rendezvous.h"
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 /* Measures; opts->benchmark says what. Returns the exit code, and has said why on stderr if it is
  * not 0. `argc`, `argv`: the whole command line, for the record. */
@@ -53,5 +56,47 @@ status bench_leave(const options *opts, bench_child *place, const char *folder, 
 
 /* Writes FOLDER/report.html of all benchmarks' documents that are there. */
 status bench_page_write(const char *folder);
+
+enum { BENCH_FAILURE_BYTES = 512, BENCH_COMMAND_BYTES = 2048 };
+
+/* What was measured: one row per case, one sample per repeat. */
+typedef struct bench_row {
+    const bench_case *c;
+    bench_sample *samples;             /* [repeat] */
+    bool *counts;                      /* [repeat]: is there such a sample? */
+    char failure[BENCH_FAILURE_BYTES]; /* the last one; "" */
+    char command[BENCH_COMMAND_BYTES];
+} bench_row;
+
+typedef struct bench_rows {
+    const bench_cases *cases;
+    bench_row *list; /* [case] */
+    int repeats;     /* room in each row */
+    int threads, cores;
+    bool is_cuda;
+} bench_rows;
+
+/* A number of a sample, by its place: offsetof(bench_sample, step_s). */
+#define BENCH_FIELD(field) offsetof(bench_sample, field)
+
+/* Borrows the cases. */
+status bench_rows_create(const bench_cases *cases, int repeats, bench_rows *out);
+void bench_rows_free(bench_rows *rows);
+
+int bench_row_samples(const bench_rows *rows, int row);
+
+/* NAN if no sample knows it. */
+double bench_row_median(const bench_rows *rows, int row, size_t field);
+
+/* Samples of all cases (app/bench/measure.h), and failures, go into the rows. */
+status dp_vs_ddp_measure(const bench_commands *commands, bench_child *place, bench_rows *rows);
+
+/* Fills the document: settings, rows, tables, summary, limits. `notes`: what cases were left out.
+ */
+void dp_vs_ddp_document(const bench_commands *commands, const bench_rows *rows, const json_t *notes,
+                        json_t *document);
+
+/* Adds plots of what the rows give to the document. */
+void dp_vs_ddp_plots(const bench_rows *rows, json_t *document);
 
 #endif

@@ -1,6 +1,6 @@
 #include "app/bench/collective_bench.h"
 
-#include "app/bench/stats.h"
+#include "app/bench/measure.h"
 #include "base/clock.h"
 #include "base/half.h"
 #include "base/memory.h"

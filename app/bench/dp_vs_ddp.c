@@ -1,10 +1,13 @@
 /* mnist_ddp bench dp-vs-ddp: DataParallel beside DistributedDataParallel. */
-#include "app/bench/dp_vs_ddp.h"
-
 #include "app/bench/bench.h"
+
+#include "app/bench/cases.h"
+#include "app/bench/why.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
 #include "app/report/report.h"
+#include "app/report/table.h"
 #include "base/log.h"
 #include "base/thread.h"
 
@@ -99,7 +102,7 @@ static bench_summary summarize(const bench_rows *rows, int row,
     return bench_stats_summary(values, n);
 }
 
-bench_summary bench_row_summary(const bench_rows *rows, int row, size_t field)
+static bench_summary bench_row_summary(const bench_rows *rows, int row, size_t field)
 {
     return summarize(rows, row, field_of, field);
 }
@@ -109,18 +112,23 @@ double bench_row_median(const bench_rows *rows, int row, size_t field)
     return summarize(rows, row, field_of, field).median;
 }
 
-double bench_row_part(const bench_rows *rows, int row, size_t field)
+/* Seconds of a step (whole_step_s) that are this field's: the median of its shares in each run,
+ * times the median step. A slow run has the same shares as a fast one, so this is steadier than the
+ * median of seconds. NAN if no sample knows it. */
+static double bench_row_part(const bench_rows *rows, int row, size_t field)
 {
     return summarize(rows, row, share_of, field).median *
            bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
 }
 
-double bench_row_phase_sum(const bench_rows *rows, int row)
+/* Share of the step that the phases of a run add up to; NAN if none is known. */
+static double bench_row_phase_sum(const bench_rows *rows, int row)
 {
     return summarize(rows, row, phases_of, 0).median;
 }
 
-void bench_row_phases(const bench_rows *rows, int row, double out[N_PHASES])
+/* The same for all phases, scaled to add up as they do in a run: medians alone need not. */
+static void bench_row_phases(const bench_rows *rows, int row, double out[N_PHASES])
 {
     double sum = 0, step_s = bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
     for (int p = 0; p < N_PHASES; p++) {
@@ -132,7 +140,8 @@ void bench_row_phases(const bench_rows *rows, int row, double out[N_PHASES])
         out[p] *= scale;
 }
 
-double bench_row_peak(const bench_rows *rows, int row)
+/* The largest peak of a device, in MiB; NAN if it is not known. */
+static double bench_row_peak(const bench_rows *rows, int row)
 {
     const bench_row *in = &rows->list[row];
     double peak = (double)NAN;
@@ -142,7 +151,8 @@ double bench_row_peak(const bench_rows *rows, int row)
     return peak;
 }
 
-bench_summary bench_rows_ratio(const bench_rows *rows, int a, int b)
+/* Images per second of row a through those of row b, pair by pair of the same repeat. */
+static bench_summary bench_rows_ratio(const bench_rows *rows, int a, int b)
 {
     const bench_row *above = &rows->list[a], *below = &rows->list[b];
     double values[MAX_VALUES];
@@ -153,7 +163,9 @@ bench_summary bench_rows_ratio(const bench_rows *rows, int a, int b)
     return bench_stats_summary(values, n);
 }
 
-double bench_row_efficiency(const bench_rows *rows, int row)
+/* Its speed through that of as many devices that each work as fast as the one alone; NAN if
+ * nothing was measured on one. */
+static double bench_row_efficiency(const bench_rows *rows, int row)
 {
     int base = bench_cases_base(rows->cases, row);
     if (base < 0 || base == row)
@@ -168,7 +180,7 @@ static double compute_of(const bench_rows *rows, int row)
     return phase_s[MOMENT_FORWARD] + phase_s[MOMENT_BACKWARD];
 }
 
-void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BYTES])
+static void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BYTES])
 {
     const bench_case *c = rows->list[row].c;
     int base = bench_cases_base(rows->cases, row);
@@ -189,6 +201,529 @@ void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BYTES])
         facts.base_compute_s = compute_of(rows, base) / facts.base_batch;
     }
     bench_why(&facts, out);
+}
+
+/* The figures as JSON, and the tables and sentences of the report. */
+enum { INTERVAL_BYTES = 96, DIGITS = 5 };
+
+static const double MEBIBYTE = 1048576.0;
+
+/* A median of the row in milliseconds. */
+static double ms(const bench_rows *rows, int row, size_t field)
+{
+    return 1e3 * bench_row_median(rows, row, field);
+}
+
+static const char *scaling_of(const bench_case *c)
+{
+    return c->strong && c->weak ? "both" : c->strong ? "strong" : "weak";
+}
+
+static json_t *known(double value)
+{
+    return report_number(value, DIGITS);
+}
+
+/* Images per second: the summary and every sample, null for a repeat without one. */
+static json_t *speed_json(const bench_rows *rows, int row)
+{
+    const bench_row *r = &rows->list[row];
+    bench_summary s = bench_row_summary(rows, row, BENCH_FIELD(images_per_s));
+    json_t *values = json_array(), *outliers = json_array();
+    for (int i = 0; i < rows->repeats; i++) {
+        double value = r->counts[i] ? r->samples[i].images_per_s : (double)NAN;
+        json_array_append_new(values, known(value));
+        if (r->counts[i] && bench_stats_is_outlier(&s, value))
+            json_array_append_new(outliers, known(value));
+    }
+    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "n", s.n, "median", known(s.median),
+                     "low", known(s.low), "high", known(s.high), "coverage", known(s.coverage),
+                     "values", values, "outliers", outliers);
+}
+
+static json_t *phases_json(const bench_rows *rows, int row)
+{
+    double phase_s[N_PHASES];
+    json_t *object = json_object();
+    bench_row_phases(rows, row, phase_s);
+    for (int p = 0; p < N_PHASES; p++)
+        report_set_number(object, moment_about((moment)p)->name, 1e3 * phase_s[p], DIGITS);
+    return object;
+}
+
+static const struct {
+    const char *key;
+    size_t field;
+} BYTES[] = {{"sent", BENCH_FIELD(sent_bytes)},
+             {"received", BENCH_FIELD(received_bytes)},
+             {"sent_busiest", BENCH_FIELD(sent_busiest_bytes)},
+             {"received_busiest", BENCH_FIELD(received_busiest_bytes)}};
+enum { N_BYTES = sizeof BYTES / sizeof BYTES[0] };
+
+static json_t *bytes_json(const bench_rows *rows, int row)
+{
+    json_t *object = json_object();
+    for (size_t i = 0; i < N_BYTES; i++)
+        report_set_number(object, BYTES[i].key, bench_row_median(rows, row, BYTES[i].field),
+                          DIGITS);
+    return object;
+}
+
+/* Of the last sample, as it came. */
+static json_t *peaks_json(const bench_rows *rows, int row)
+{
+    const bench_row *r = &rows->list[row];
+    json_t *list = json_array();
+    for (int i = rows->repeats - 1; i >= 0; i--) {
+        for (int d = 0; r->counts[i] && d < r->samples[i].peak_mib_count; d++)
+            json_array_append_new(list, report_number(r->samples[i].peak_mib[d], DIGITS));
+        if (r->counts[i])
+            break;
+    }
+    return list;
+}
+
+static json_t *part_json(const bench_rows *rows, int row, size_t field)
+{
+    return known(1e3 * bench_row_part(rows, row, field));
+}
+
+static json_t *row_json(const bench_rows *rows, int row)
+{
+    const bench_row *r = &rows->list[row];
+    const bench_case *c = r->c;
+    double efficiency = bench_row_efficiency(rows, row);
+    char why[BENCH_WHY_BYTES];
+    bench_row_why(rows, row, why);
+    json_t *object =
+        json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:s}", "system", c->torch ? "torch" : "mnist_ddp",
+                  "mode", strategy_about(c->mode)->name, "world", c->world, "model", c->model,
+                  "batch", c->batch, "global_batch", c->global_batch, "scaling", scaling_of(c));
+    const struct {
+        const char *key;
+        json_t *value;
+    } figures[] = {
+        {"images_per_s", speed_json(rows, row)},
+        {"step_ms", known(ms(rows, row, BENCH_FIELD(step_s)))},
+        {"step_ms_with_warmup", known(ms(rows, row, BENCH_FIELD(whole_step_s)))},
+        {"phases_ms", phases_json(rows, row)},
+        {"phases_share_of_step", known(bench_row_phase_sum(rows, row))},
+        {"comm_total_ms", part_json(rows, row, BENCH_FIELD(comm_total_s))},
+        {"comm_exposed_ms", part_json(rows, row, BENCH_FIELD(comm_exposed_s))},
+        {"bytes_per_step", bytes_json(rows, row)},
+        {"peak_mib", peaks_json(rows, row)},
+        {"efficiency_strong", known(c->strong ? efficiency : (double)NAN)},
+        {"efficiency_weak", known(c->weak ? efficiency : (double)NAN)},
+        {"test_acc", known(bench_row_median(rows, row, BENCH_FIELD(test_acc)))},
+        {"last_loss", known(bench_row_median(rows, row, BENCH_FIELD(last_loss)))},
+        {"why", bench_row_samples(rows, row) > 0 ? json_string(why) : json_null()},
+        {"failure", r->failure[0] != '\0' ? json_string(r->failure) : json_null()},
+        {"command", json_string(r->command)},
+    };
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
+        json_object_set_new(object, figures[i].key, figures[i].value);
+    return object;
+}
+
+/* Heads of the cells that say which row it is, and the cells. */
+#define WHICH "mode x devices", "model", "global batch"
+
+static void begin_row(json_t *table, const bench_case *c)
+{
+    table_row(table);
+    table_cell(table, "%s%s x %d", c->torch ? "torch " : "", strategy_about(c->mode)->name,
+               c->world);
+    table_cell(table, "%s", c->model);
+    table_cell(table, "%d", c->global_batch);
+}
+
+static void add_speed_row(const bench_rows *rows, int row, json_t *table)
+{
+    const bench_row *r = &rows->list[row];
+    char note[BENCH_FAILURE_BYTES + 64];
+    bench_summary s = bench_row_summary(rows, row, BENCH_FIELD(images_per_s));
+    begin_row(table, r->c);
+    table_cell(table, "%s", scaling_of(r->c));
+    if (s.n == 0) {
+        snprintf(note, sizeof note, "not measured: %s",
+                 r->failure[0] != '\0' ? r->failure : "stopped before its turn");
+        table_note(table, note);
+        return;
+    }
+    table_number(table, s.median);
+    table_interval(table, s.low, s.high);
+    table_number(table, ms(rows, row, BENCH_FIELD(step_s)));
+    table_number(table, 100 * bench_row_efficiency(rows, row));
+    bench_row_why(rows, row, note);
+    table_note(table, note);
+}
+
+/* What a rank does itself, and what it says or hears: a table each. */
+static const moment WORK[] = {MOMENT_LOAD, MOMENT_FORWARD, MOMENT_BACKWARD, MOMENT_OPTIMIZER,
+                              MOMENT_ACCELERATOR};
+static const moment TALK[] = {MOMENT_BROADCAST, MOMENT_SCATTER, MOMENT_GATHER, MOMENT_REDUCE,
+                              MOMENT_WAITING};
+enum { N_WORK = sizeof WORK / sizeof WORK[0], N_TALK = sizeof TALK / sizeof TALK[0] };
+
+static void add_phases(const bench_rows *rows, int row, const moment *phases, int n, json_t *table)
+{
+    double phase_s[N_PHASES];
+    begin_row(table, rows->list[row].c);
+    bench_row_phases(rows, row, phase_s);
+    for (int i = 0; i < n; i++)
+        table_number(table, 1e3 * phase_s[phases[i]]);
+}
+
+static void add_work_row(const bench_rows *rows, int row, json_t *table)
+{
+    add_phases(rows, row, WORK, rows->is_cuda ? N_WORK : N_WORK - 1, table);
+    table_number(table, ms(rows, row, BENCH_FIELD(whole_step_s)));
+}
+
+static void add_talk_row(const bench_rows *rows, int row, json_t *table)
+{
+    add_phases(rows, row, TALK, N_TALK, table);
+    table_number(table, 1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_total_s)));
+}
+
+static void add_traffic_row(const bench_rows *rows, int row, json_t *table)
+{
+    begin_row(table, rows->list[row].c);
+    for (size_t i = 0; i < N_BYTES; i++)
+        table_number(table, bench_row_median(rows, row, BYTES[i].field) / MEBIBYTE);
+    table_number(table, bench_row_peak(rows, row));
+}
+
+static bool has_phases(const bench_rows *rows, int row)
+{
+    return isfinite(bench_row_phase_sum(rows, row));
+}
+
+static bool has_phases_of_host(const bench_rows *rows, int row)
+{
+    return !rows->is_cuda && has_phases(rows, row);
+}
+
+static bool has_phases_of_gpu(const bench_rows *rows, int row)
+{
+    return rows->is_cuda && has_phases(rows, row);
+}
+
+static bool has_traffic(const bench_rows *rows, int row)
+{
+    return isfinite(bench_row_median(rows, row, BENCH_FIELD(sent_bytes))) ||
+           isfinite(bench_row_peak(rows, row));
+}
+
+#define WHERE "Where a step goes, warm-up epochs included, ms on rank 0 or the master"
+
+/* One of the document's tables: the rows that have something to say in it. */
+static const struct {
+    const char *title;
+    const char *columns[20];
+    bool (*has)(const bench_rows *rows, int row); /* NULL: all */
+    void (*add)(const bench_rows *rows, int row, json_t *table);
+} TABLES[] = {
+    {"Speed, and why",
+     {WHICH, "scaling", "images/s", "95 % interval", "step ms", "efficiency %, median of pairs"},
+     NULL,
+     add_speed_row},
+    {WHERE,
+     {WHICH, "data", "forward", "backward", "optimizer", "step, warm-up included"},
+     has_phases_of_host,
+     add_work_row},
+    {WHERE,
+     {WHICH, "data", "forward", "backward", "optimizer", "accelerator", "step, warm-up included"},
+     has_phases_of_gpu,
+     add_work_row},
+    {"Communication in it, and waiting for others, ms",
+     {WHICH, "broadcast", "scatter", "gather", "reduce", "waiting", "all, hidden too"},
+     has_phases,
+     add_talk_row},
+    {"Traffic of a step and memory, MiB",
+     {WHICH, "rank 0 sends", "receives", "busiest sends", "receives", "peak of a device"},
+     has_traffic,
+     add_traffic_row},
+};
+
+/* A table without rows is left out. */
+static void add_tables(json_t *document, const bench_rows *rows)
+{
+    for (size_t t = 0; t < sizeof TABLES / sizeof TABLES[0]; t++) {
+        json_t *table = NULL;
+        for (int i = 0; i < rows->cases->count; i++) {
+            if (TABLES[t].has != NULL && !TABLES[t].has(rows, i))
+                continue;
+            if (table == NULL)
+                table = report_table(document, TABLES[t].title, TABLES[t].columns);
+            TABLES[t].add(rows, i, table);
+        }
+    }
+}
+
+/* "1.53 times as fast as" or "0.8 times as fast as", with what it rests on. */
+static void say_ratio(json_t *document, const bench_rows *rows, int a, int b)
+{
+    char name[BENCH_CASE_BYTES], other[BENCH_CASE_BYTES], interval[INTERVAL_BYTES] = "";
+    bench_summary s = bench_rows_ratio(rows, a, b);
+    if (s.n == 0)
+        return;
+    bench_case_name(rows->list[a].c, name);
+    bench_case_name(rows->list[b].c, other);
+    if (s.n >= BENCH_STATS_MIN)
+        snprintf(interval, sizeof interval, ", %.0f %% interval %.2f to %.2f", 100 * s.coverage,
+                 s.low, s.high);
+    report_say(document, REPORT_SUMMARY, "%s: %.2f times the images per second of %s (%d pair%s%s)",
+               name, s.median, other, s.n, s.n == 1 ? "" : "s",
+               interval[0] != '\0' ? interval : ", too few for an interval");
+}
+
+/* Ours against PyTorch's, and ddp against the modes that go through a master. */
+static void say_ratios(json_t *document, const bench_rows *rows)
+{
+    for (int i = 0; i < rows->cases->count; i++) {
+        const bench_case *c = rows->list[i].c;
+        int peer = c->torch ? -1 : bench_cases_find(rows->cases, i, true, c->mode);
+        int dp = bench_cases_find(rows->cases, i, c->torch, STRATEGY_DP);
+        int ps = bench_cases_find(rows->cases, i, c->torch, STRATEGY_PS);
+        bool compares = c->mode == STRATEGY_DDP && c->world > 1;
+        if (compares && dp >= 0)
+            say_ratio(document, rows, i, dp);
+        if (compares && ps >= 0)
+            say_ratio(document, rows, i, ps);
+        if (peer >= 0)
+            say_ratio(document, rows, i, peer);
+    }
+}
+
+/* What is odd about the rows. */
+static void say_notes(json_t *document, const bench_rows *rows, const json_t *notes)
+{
+    char name[BENCH_CASE_BYTES];
+    const json_t *text;
+    size_t k;
+    json_array_foreach(notes, k, text)
+        report_say(document, REPORT_NOTES, "%s", json_string_value(text));
+    for (int i = 0; i < rows->cases->count; i++) {
+        const bench_row *r = &rows->list[i];
+        double sum = bench_row_phase_sum(rows, i);
+        bench_summary s = bench_row_summary(rows, i, BENCH_FIELD(images_per_s));
+        bench_case_name(r->c, name);
+        if (isfinite(sum) && fabs(sum - 1) > 0.05)
+            report_say(document, REPORT_NOTES, "%s: its phases add up to %.0f %% of the step", name,
+                       100 * sum);
+        if (s.n > 0 && r->failure[0] != '\0')
+            report_say(document, REPORT_NOTES, "%s: a run does not count: %s", name, r->failure);
+        if (s.n > 0 && s.n < rows->repeats)
+            report_say(document, REPORT_NOTES, "%s: the median is of %d run%s", name, s.n,
+                       s.n == 1 ? "" : "s");
+        if (s.outliers > 0)
+            report_say(document, REPORT_NOTES,
+                       "%s: %d of %d runs are outliers; they stay in the median", name, s.outliers,
+                       s.n);
+    }
+}
+
+static void say_limits(const bench_commands *commands, const bench_rows *rows, json_t *document)
+{
+    long long warmup = commands->opts->bench.warmup;
+    report_say(document, REPORT_LIMITS,
+               "dp's replicas are threads of one process without an interpreter's lock: "
+               "here dp loses to ddp by its traffic and its master, not by Python's lock");
+    if (!rows->is_cuda)
+        report_say(document, REPORT_LIMITS,
+                   "on the CPU all devices are threads or processes of one machine with "
+                   "%d core%s: beyond as many devices nothing can get faster, and what is "
+                   "copied between devices goes through the same memory",
+                   rows->cores, rows->cores == 1 ? "" : "s");
+    report_say(document, REPORT_LIMITS,
+               "figures are medians of %d run%s, or as a note says; speed is of the epochs after "
+               "%lld warm-up epoch%s of each; phases, traffic and communication are means over all "
+               "epochs of a run",
+               rows->repeats, rows->repeats == 1 ? "" : "s", warmup, warmup == 1 ? "" : "s");
+    report_say(document, REPORT_LIMITS,
+               "an interval holds the median of all runs there could be with at least "
+               "95 %% probability (order statistics, no distribution assumed); it knows "
+               "nothing of other machines, or of this one on another day");
+    for (int i = 0; bench_why_rule(i) != NULL; i++)
+        report_say(document, REPORT_LIMITS, "rule %d for the sentence below a row: %s", i + 1,
+                   bench_why_rule(i));
+}
+
+static json_t *settings_json(const bench_commands *commands, const bench_rows *rows)
+{
+    const options *o = commands->opts;
+    json_t *data = commands->is_mnist ? json_value_text(commands->data)
+                                      : json_string("embedded digits, not MNIST");
+    return json_pack("{s:i, s:I, s:I, s:i, s:s, s:s, s:s, s:o, s:I, s:o}", "repeats", rows->repeats,
+                     "warmup_epochs", (json_int_t)o->bench.warmup, "steps_per_epoch",
+                     (json_int_t)o->bench.steps, "threads", rows->threads, "device", o->device,
+                     "backend", o->backend, "optimizer", o->optimizer, "lr", known(commands->lr),
+                     "seed", (json_int_t)o->seed, "data", data);
+}
+
+void dp_vs_ddp_document(const bench_commands *commands, const bench_rows *rows, const json_t *notes,
+                        json_t *document)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < rows->cases->count; i++)
+        json_array_append_new(list, row_json(rows, i));
+    json_object_set_new(document, "settings", settings_json(commands, rows));
+    json_object_set_new(document, "rows", list);
+    add_tables(document, rows);
+    say_ratios(document, rows);
+    say_notes(document, rows, notes);
+    say_limits(commands, rows, document);
+}
+
+/* Three plots for every model, batch and kind of scaling: speed, where a step goes, traffic. */
+enum { NAME_BYTES = 96, TEXT_BYTES = 256, PLOT_DIGITS = 6 };
+
+/* One set of plots. */
+typedef struct view {
+    const bench_rows *rows;
+    const char *model;
+    int batch;
+    bool weak;
+    json_t *document;
+} view;
+
+static bool is_in(const view *v, int row)
+{
+    const bench_case *c = v->rows->list[row].c;
+    return strcmp(c->model, v->model) == 0 && c->batch == v->batch &&
+           (v->weak ? c->weak : c->strong) && bench_row_samples(v->rows, row) > 0;
+}
+
+/* A value of a row with the ends of its interval; all NAN if it is not known. */
+typedef bench_summary value_fn(const bench_rows *rows, int row);
+
+static bench_summary speed_of(const bench_rows *rows, int row)
+{
+    return bench_row_summary(rows, row, BENCH_FIELD(images_per_s));
+}
+
+static bench_summary traffic_of(const bench_rows *rows, int row)
+{
+    double bytes = bench_row_median(rows, row, BENCH_FIELD(sent_busiest_bytes)) +
+                   bench_row_median(rows, row, BENCH_FIELD(received_busiest_bytes));
+    return (bench_summary){.median = bytes / 1048576.0, .low = (double)NAN, .high = (double)NAN};
+}
+
+static json_t *new_plot(const view *v, const char *what, const char *title, const char *y)
+{
+    char name[NAME_BYTES], text[TEXT_BYTES];
+    snprintf(name, sizeof name, "dp-vs-ddp-%s-%s-%d-%s", what, v->model, v->batch,
+             v->weak ? "weak" : "strong");
+    snprintf(text, sizeof text, "%s: %s, %d images per step%s", title, v->model, v->batch,
+             v->weak ? " on each device (weak scaling)"
+                     : ", shared by all devices (strong scaling)");
+    json_t *plot = report_plot(v->document, name, text);
+    json_object_set_new(plot, "y", json_string(y));
+    return plot;
+}
+
+/* The curve of one mode over the world sizes, if it has points. */
+static void add_mode(const view *v, json_t *plot, bool torch, strategy_kind mode, value_fn *value)
+{
+    char name[NAME_BYTES];
+    json_t *series = NULL;
+    snprintf(name, sizeof name, "%s%s", torch ? "torch " : "", strategy_about(mode)->name);
+    for (int i = 0; i < v->rows->cases->count; i++) {
+        const bench_case *c = v->rows->list[i].c;
+        bench_summary s = value(v->rows, i);
+        if (!is_in(v, i) || c->torch != torch || c->mode != mode || !isfinite(s.median))
+            continue;
+        if (series == NULL) {
+            series = report_series(plot, name);
+            json_object_set_new(series, "colour", json_integer((json_int_t)mode));
+            json_object_set_new(series, "dashed", json_boolean(torch));
+        }
+        json_array_append_new(
+            json_object_get(series, "points"),
+            json_pack("[i, o, o, o]", c->world, report_number(s.median, PLOT_DIGITS),
+                      report_number(s.low, PLOT_DIGITS), report_number(s.high, PLOT_DIGITS)));
+    }
+}
+
+static void plot_modes(const view *v, value_fn *value, const char *what, const char *title,
+                       const char *y)
+{
+    json_t *plot = new_plot(v, what, title, y);
+    json_object_set_new(plot, "x", json_string("devices"));
+    json_object_set_new(plot, "x_axis", json_string("log2"));
+    for (int torch = 0; torch < 2; torch++)
+        for (int mode = 0; mode < STRATEGY_COUNT; mode++)
+            add_mode(v, plot, torch != 0, (strategy_kind)mode, value);
+}
+
+/* What a phase adds to each bar. What is not known has no height; a phase without any height is
+ * left out. */
+static void add_phase(const view *v, json_t *plot, moment phase)
+{
+    double phase_s[N_PHASES];
+    json_t *points = json_array();
+    bool used = false;
+    for (int i = 0; i < v->rows->cases->count; i++) {
+        if (!is_in(v, i) || !isfinite(bench_row_phase_sum(v->rows, i)))
+            continue;
+        bench_row_phases(v->rows, i, phase_s);
+        used = used || phase_s[phase] > 0;
+        json_array_append_new(points, report_number(1e3 * phase_s[phase], PLOT_DIGITS));
+    }
+    if (used)
+        json_object_set(report_series(plot, moment_about(phase)->name), "points", points);
+    json_decref(points);
+}
+
+/* One bar per row, in the order of the table. */
+static void plot_phases(const view *v)
+{
+    json_t *labels = json_array();
+    json_t *plot = new_plot(v, "phases", "Where a step goes",
+                            "ms per step, warm-up included, rank 0 or the master");
+    json_object_set_new(plot, "labels", labels);
+    for (int i = 0; i < v->rows->cases->count; i++) {
+        const bench_case *c = v->rows->list[i].c;
+        if (is_in(v, i) && isfinite(bench_row_phase_sum(v->rows, i)))
+            json_array_append_new(labels, json_sprintf("%s%s x %d", c->torch ? "torch " : "",
+                                                       strategy_about(c->mode)->name, c->world));
+    }
+    for (int phase = 0; phase < N_PHASES; phase++)
+        add_phase(v, plot, (moment)phase);
+}
+
+/* Is this the first row of its model and batch? */
+static bool is_first(const bench_cases *cases, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (cases->list[k].batch == cases->list[i].batch &&
+            strcmp(cases->list[k].model, cases->list[i].model) == 0)
+            return false;
+    return true;
+}
+
+static bool has_rows(const view *v)
+{
+    for (int i = 0; i < v->rows->cases->count; i++)
+        if (is_in(v, i))
+            return true;
+    return false;
+}
+
+void dp_vs_ddp_plots(const bench_rows *rows, json_t *document)
+{
+    for (int i = 0; i < rows->cases->count; i++)
+        for (int weak = 0; weak < 2 && is_first(rows->cases, i); weak++) {
+            const bench_case *c = &rows->cases->list[i];
+            view v = {rows, c->model, c->batch, weak != 0, document};
+            if (!has_rows(&v))
+                continue;
+            plot_modes(&v, speed_of, "speed", "Images per second", "images per second");
+            plot_phases(&v);
+            plot_modes(&v, traffic_of, "traffic", "Bytes on the busiest device",
+                       "MiB sent and received per step");
+        }
 }
 
 enum { CHILD_TIMEOUT_MS = 3600 * 1000 };

@@ -1,6 +1,5 @@
 #include "app/bench/measure.h"
 
-#include "app/common/status_line.h"
 #include "app/common/terminal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -8,6 +7,74 @@
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_stats_quantile(const double *sorted, int n, double p)
+{
+    double at = p * (n - 1);
+    int below = (int)floor(at);
+    if (below >= n - 1)
+        return sorted[n - 1];
+    return sorted[below] + (at - below) * (sorted[below + 1] - sorted[below]);
+}
+
+double bench_stats_median(double *values, int n)
+{
+    if (n == 0)
+        return (double)NAN;
+    qsort(values, (size_t)n, sizeof *values, compare);
+    return bench_stats_quantile(values, n, 0.5);
+}
+
+/* The probability that fewer than k of n samples lie below the true median, each with 1/2. */
+static double chance_below(int n, int k)
+{
+    double sum = 0;
+    for (int i = 0; i < k; i++)
+        sum += exp(lgamma(n + 1.0) - lgamma(i + 1.0) - lgamma(n - i + 1.0) - n * log(2.0));
+    return sum;
+}
+
+/* The k-th smallest and the k-th largest sample miss the true median on either side with the
+ * probability that fewer than k samples lie there. The largest k whose interval holds 95 %. */
+static void set_interval(const double *sorted, bench_summary *out)
+{
+    int k = 0;
+    while (2 * (k + 1) <= out->n && 1 - 2 * chance_below(out->n, k + 1) >= 0.95)
+        k++;
+    out->low = out->high = out->coverage = (double)NAN;
+    if (k == 0)
+        return;
+    out->low = sorted[k - 1];
+    out->high = sorted[out->n - k];
+    out->coverage = 1 - 2 * chance_below(out->n, k);
+}
+
+bool bench_stats_is_outlier(const bench_summary *summary, double value)
+{
+    return value < summary->low_fence || value > summary->high_fence;
+}
+
+bench_summary bench_stats_summary(double *values, int n)
+{
+    bench_summary s = {.n = n, .median = bench_stats_median(values, n)};
+    s.low_fence = -HUGE_VAL;
+    s.high_fence = HUGE_VAL;
+    set_interval(values, &s);
+    if (n < 4) /* quartiles of fewer are the samples themselves */
+        return s;
+    double q1 = bench_stats_quantile(values, n, 0.25), q3 = bench_stats_quantile(values, n, 0.75);
+    s.low_fence = q1 - 1.5 * (q3 - q1);
+    s.high_fence = q3 + 1.5 * (q3 - q1);
+    for (int i = 0; i < n; i++)
+        s.outliers += bench_stats_is_outlier(&s, values[i]);
+    return s;
+}
 
 enum { GIVE_UP = 2 }; /* failures in a row: as often as a case is tried in vain */
 
@@ -65,11 +132,10 @@ status bench_sample_read(const json_t *line, int warmup, int global_batch, bench
     return STATUS_OK;
 }
 
-/* How far the measuring is; its status line's thread reads it. */
+/* How far the measuring is. */
 typedef struct run_counter {
-    status_line line;
     int64_t started_ns;
-    pthread_mutex_t lock; /* of what follows */
+    status_line line; /* whose lock what follows has */
     int done, all;
     char name[BENCH_CASE_BYTES]; /* of the run under way */
 } run_counter;
@@ -86,7 +152,6 @@ static void tell(void *ctx, status_parts *out)
 {
     run_counter *p = ctx;
     int64_t now_ns = clock_now_ns();
-    pthread_mutex_lock(&p->lock);
     status_parts_add(out, RUN_PRIORITY, "run %d/%d", p->done + 1, p->all);
     status_parts_add(out, NAME_PRIORITY, "%s", p->name);
     status_parts_add_time(out, PASSED_PRIORITY, clock_seconds(now_ns - p->started_ns), "passed");
@@ -94,41 +159,27 @@ static void tell(void *ctx, status_parts *out)
         status_parts_add_time(out, LEFT_PRIORITY, left_s(p, now_ns), "left");
     out->bar_priority = BAR_PRIORITY;
     out->done = (double)p->done / p->all;
-    pthread_mutex_unlock(&p->lock);
 }
 
 static void counter_set(run_counter *p, int done, int all, const char *name)
 {
-    pthread_mutex_lock(&p->lock);
+    pthread_mutex_lock(&p->line.lock);
     p->done = done;
     p->all = all;
     snprintf(p->name, sizeof p->name, "%s", name);
-    pthread_mutex_unlock(&p->lock);
-}
-
-static void counter_open(const bench_measurement *m, run_counter *out)
-{
-    *out = (run_counter){.started_ns = clock_now_ns(), .all = m->cases * m->repeats};
-    pthread_mutex_init(&out->lock, NULL);
-    if (m->shows && terminal_of(STDERR_FILENO).erases)
-        (void)status_line_open(STDERR_FILENO, tell, out, &out->line); /* else there is none */
-}
-
-static void counter_close(run_counter *p)
-{
-    status_line_close(&p->line);
-    pthread_mutex_destroy(&p->lock);
+    pthread_mutex_unlock(&p->line.lock);
 }
 
 status bench_measure(const bench_measurement *m, bench_child *place)
 {
     char name[BENCH_CASE_BYTES], figure[BENCH_FIGURE_BYTES];
     int done = 0, all = m->cases * m->repeats, *failures = calloc((size_t)m->cases, sizeof(int));
-    run_counter shown;
+    run_counter shown = {.started_ns = clock_now_ns(), .all = all};
+    bool draws = m->shows && terminal_of(STDERR_FILENO).erases;
     bench_words words;
     if (failures == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d cases", m->cases);
-    counter_open(m, &shown);
+    status_line_open(draws ? STDERR_FILENO : -1, tell, &shown, &shown.line);
     for (int repeat = 0; repeat < m->repeats; repeat++)
         for (int i = 0; i < m->cases && !bench_child_stopped(place); i++) {
             if (failures[i] >= GIVE_UP)
@@ -155,7 +206,7 @@ status bench_measure(const bench_measurement *m, bench_child *place)
             LOG_I("repeat %d of %d, run %d of %d: %s: %s; about %.0f s left", repeat + 1,
                   m->repeats, done, all, name, figure, left_s(&shown, clock_now_ns()));
         }
-    counter_close(&shown);
+    status_line_close(&shown.line);
     free(failures);
     return STATUS_OK;
 }

@@ -3,9 +3,7 @@
 
 #include "app/bench/bench.h"
 #include "app/bench/cases.h"
-#include "app/bench/commands.h"
 #include "app/bench/measure.h"
-#include "app/bench/stats.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/report/report.h"
@@ -31,23 +29,6 @@ enum {
 
 static const strategy_kind MODES[] = {STRATEGY_DDP, STRATEGY_PS, STRATEGY_DP};
 enum { N_MODES = sizeof MODES / sizeof MODES[0] };
-
-/* From latency alone to more than the gradients of both models. */
-static const char *const ALL_REDUCE[] = {"/proc/self/exe",
-                                         "bench",
-                                         "all-reduce",
-                                         "--json",
-                                         "--quiet",
-                                         "-b",
-                                         "256",
-                                         "-e",
-                                         "8M",
-                                         "-f",
-                                         "4",
-                                         "-n",
-                                         "15",
-                                         "-w",
-                                         "3"};
 
 static status add_run(scaling_plan *plan, scaling_run run)
 {
@@ -142,11 +123,8 @@ static const char *name_of(const scaling_run *run)
 
 static json_t *case_create(const scaling_run *run, double bytes)
 {
-    json_t *object = json_object();
-    json_object_set_new(object, "what", json_string(name_of(run)));
-    json_object_set_new(object, "ranks", json_integer(run->ranks));
-    json_object_set_new(object, "bytes", json_real(bytes));
-    json_object_set_new(object, "values_s", json_array());
+    json_t *object = json_pack("{s:s, s:i, s:f, s:[]}", "what", name_of(run), "ranks", run->ranks,
+                               "bytes", bytes, "values_s");
     if (run->is_all_reduce)
         return object;
     json_object_set_new(object, "model", json_string(model_kind_name(run->model)));
@@ -215,15 +193,14 @@ static status take_line(void *ctx, int i, int repeat, const json_t *line,
 
 static void make_all_reduce(const options *opts, const scaling_run *run, bench_words *out)
 {
+    /* from latency alone to more than the gradients of both models */
     *out = (bench_words){.n = 0};
-    for (size_t i = 0; i < sizeof ALL_REDUCE / sizeof ALL_REDUCE[0]; i++)
-        bench_words_add(out, "%s", ALL_REDUCE[i]);
-    bench_words_add(out, "--nproc-per-node=%d", run->ranks);
-    bench_words_add(out, "--device=%s", opts->device);
-    bench_words_add(out, "--backend=%s", opts->backend);
+    bench_words_split(out,
+                      "/proc/self/exe bench all-reduce --json --quiet -b 256 -e 8M -f 4 -n 15 -w 3 "
+                      "--nproc-per-node=%d --device=%s --backend=%s --timeout=%lld",
+                      run->ranks, opts->device, opts->backend, (long long)opts->timeout);
     if (opts->nccl_nvls)
         bench_words_add(out, "--nccl-nvls");
-    bench_words_add(out, "--timeout=%lld", (long long)opts->timeout);
 }
 
 static void make_command(void *ctx, int i, char name[BENCH_CASE_BYTES], bench_words *out)
@@ -286,17 +263,14 @@ static status summarise(json_t *one, json_t *table, bool is_step)
 /* What the times depend on, and is not of one case. */
 static json_t *settings_json(const study *s)
 {
-    json_t *object = json_object(), *share = json_object();
+    json_t *share = json_object();
     for (int i = 0; i < MODEL_COUNT; i++)
         if (s->forward_s[i] + s->backward_s[i] > 0)
             report_set_number(share, model_kind_name((model_kind)i),
                               s->backward_s[i] / (s->forward_s[i] + s->backward_s[i]), 4);
-    json_object_set_new(object, "cores", json_integer(s->plan.cores));
-    json_object_set_new(object, "threads", json_integer(s->opts->threads));
-    json_object_set_new(object, "backend", json_string(s->opts->backend));
-    json_object_set_new(object, "overlap", json_boolean(s->opts->overlap));
-    json_object_set_new(object, "backward_share", share);
-    return object;
+    return json_pack("{s:i, s:I, s:s, s:b, s:o}", "cores", s->plan.cores, "threads",
+                     (json_int_t)s->opts->threads, "backend", s->opts->backend, "overlap",
+                     (int)s->opts->overlap, "backward_share", share);
 }
 
 /* Adds the tables and the cases to the document. */

@@ -3,8 +3,11 @@
 #define MNIST_DDP_APP_COMMON_COMMANDS_H
 
 #include "app/options/options.h"
+#include "base/status.h"
 
 #include <stdint.h>
+
+struct worker_spec;
 
 /* Accuracy of a checkpoint on the test set. */
 int eval_command(const options *opts);
@@ -46,5 +49,13 @@ const char *store_command_actions(void);
 
 /* What a bug report needs. */
 int env_command(const options *opts);
+
+/* Looks whether a run with these settings can work here. Returns the exit code that such a run
+ * would have, and has said why on stdout or stderr if it is not 0. */
+int doctor_command(const options *opts);
+
+/* What would end the ranks of `train` one after the other and is known before they start: data,
+ * --init, modules, and on rank 0's node the folders; else *exit_code is what to exit with. */
+status doctor_check_train(const options *opts, const struct worker_spec *spec, int *exit_code);
 
 #endif

@@ -27,20 +27,16 @@ status error_file_write(const char *path, const error_file *file)
 {
     char seconds[24];
     snprintf(seconds, sizeof seconds, "%lld", (long long)time(NULL));
-    json_t *extra = json_object(), *message = json_object(), *object = json_object();
-    json_object_set_new(extra, "py_callstack", json_value_text(file->callstack));
+    json_t *extra = json_pack("{s:o}", "py_callstack", json_value_text(file->callstack));
     if (file->location != NULL)
         json_object_set_new(extra, "location", json_value_text(file->location));
     json_object_set_new(extra, "timestamp", json_string(seconds));
-    if (file->location != NULL) {
-        json_object_set_new(extra, "rank", json_integer(file->rank));
-        json_object_set_new(extra, "pid", json_integer(file->pid));
-    }
-    json_object_set_new(message, "message", json_value_text(file->message));
-    json_object_set_new(message, "errorCode", json_integer(file->exit_code));
-    json_object_set_new(message, "extraInfo", extra);
-    json_object_set_new(object, "message", message);
-    return replace(path, object);
+    if (file->location != NULL)
+        json_object_update_new(extra,
+                               json_pack("{s:i, s:i}", "rank", file->rank, "pid", file->pid));
+    return replace(path, json_pack("{s:{s:o, s:i, s:o}}", "message", "message",
+                                   json_value_text(file->message), "errorCode", file->exit_code,
+                                   "extraInfo", extra));
 }
 
 /* NULL: it is none. */

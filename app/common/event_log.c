@@ -31,14 +31,6 @@ struct event_log {
     int64_t opens_ns;
 };
 
-static bool ends_amid_a_line(int fd)
-{
-    struct stat about;
-    char last = '\n';
-    return fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0 &&
-           pread(fd, &last, 1, about.st_size - 1) == 1 && last != '\n';
-}
-
 status event_log_open(const char *path, const char *run_id, const char *node, event_log **out)
 {
     if (path == NULL || path[0] == '\0') {
@@ -61,7 +53,7 @@ status event_log_open(const char *path, const char *run_id, const char *node, ev
         event_log_close(self);
         return st;
     }
-    self->was_cut = ends_amid_a_line(self->fd);
+    self->was_cut = file_ends_amid_a_line(self->fd);
     *out = self;
     return STATUS_OK;
 }
@@ -126,6 +118,14 @@ static void say(event_log *log, int64_t round, const char *event, json_t *furthe
     json_decref(further);
 }
 
+/* The same of an event that says one text. */
+static void say_text(event_log *log, int64_t round, const char *event, const char *key,
+                     const char *text)
+{
+    if (log != NULL)
+        say(log, round, event, json_pack("{s:s}", key, text));
+}
+
 /* Adds the seconds since *began_ns, and ends that time, if it has begun. */
 static json_t *since(int64_t *began_ns, const char *key, json_t *further)
 {
@@ -165,8 +165,7 @@ void event_log_round_begins(event_log *log, const round_state *now, int node_ran
 
 void event_log_node_gone(event_log *log, int64_t round, const char *gone)
 {
-    if (log != NULL)
-        say(log, round, "node_gone", json_pack("{s:s}", "gone", gone));
+    say_text(log, round, "node_gone", "gone", gone);
 }
 
 void event_log_workers(event_log *log, int64_t round, const pid_t *pids, int n, int kept)
@@ -181,22 +180,19 @@ void event_log_workers(event_log *log, int64_t round, const pid_t *pids, int n, 
 
 void event_log_node_lost(event_log *log, int64_t round, const char *lost)
 {
-    if (log != NULL)
-        say(log, round, "node_lost", json_pack("{s:s}", "lost", lost));
+    say_text(log, round, "node_lost", "lost", lost);
 }
 
 void event_log_leaves(event_log *log, int64_t round, const char *reason)
 {
-    if (log != NULL)
-        say(log, round, "leaves", json_pack("{s:s}", "reason", reason));
+    say_text(log, round, "leaves", "reason", reason);
     if (log != NULL)
         log->leaves_ns = clock_now_ns();
 }
 
 void event_log_closed(event_log *log, int64_t round, const char *reason)
 {
-    if (log != NULL)
-        say(log, round, "closed", json_pack("{s:s}", "reason", reason));
+    say_text(log, round, "closed", "reason", reason);
 }
 
 void event_log_ends(event_log *log, int64_t round, int code)

@@ -1,7 +1,12 @@
-/* What this machine is: for doctor and for bug reports. */
+/* What this machine is, for doctor and for bug reports; and what it knows of its own network: its
+ * addresses and interfaces. */
 #ifndef MNIST_DDP_APP_COMMON_MACHINE_H
 #define MNIST_DDP_APP_COMMON_MACHINE_H
 
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,5 +29,35 @@ void machine_read(machine *out);
 
 /* "1.5 GiB" */
 void machine_size(int64_t size_bytes, char *out, size_t out_bytes);
+
+enum { LOCAL_NETWORK_NAME_BYTES = 64, LOCAL_NETWORK_MAX = 64 };
+
+/* An address of an interface that is up. */
+typedef struct local_address {
+    char interface[LOCAL_NETWORK_NAME_BYTES]; /* "eth0" */
+    char number[LOCAL_NETWORK_NAME_BYTES];    /* "10.0.0.1", "fe80::1" */
+    int prefix_bits;                          /* of its network */
+    bool loopback, link_local;
+} local_address;
+
+/* Lists at most LOCAL_NETWORK_MAX of them into `out`; returns how many. */
+int local_network_list(local_address *out);
+
+/* Whether `host` (a name or an address) stands for this machine: its own name, or one that resolves
+ * to an address of an interface. */
+bool local_network_owns(const char *host);
+
+/* "HOST:PORT" of what listens on `bind`, as another machine would type it if it is for other
+ * machines. `out` has SOCKET_ADDRESS_BYTES (dist/net/socket_address.h). */
+void local_network_name(const char *bind, int port, char *out);
+
+/* "10.0.0.1 on eth0, ...": all but loopback, for messages. */
+void local_network_describe(char *out, size_t size_bytes);
+
+/* What a report says of NCCL: {"version": "2.28.9", "algo": "^NVLS,NVLSTree", "proto": null,
+ * "nvls": false}. algo and proto as NCCL_ALGO and NCCL_PROTO have them, null if they are not set;
+ * nvls: whether it may be used for an all-reduce, null if that is not clear from the settings. For
+ * a process that has used NCCL. */
+json_t *nccl_record(void);
 
 #endif

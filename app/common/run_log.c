@@ -55,18 +55,13 @@ static void stop_taking(void)
     close_both();
 }
 
-/* Returns 0 or errno. The line that a full disk or a killed process has cut is ended. */
+/* Returns 0 or errno. A line that was cut is ended. */
 static int open_file(void)
 {
-    struct stat about;
-    char last = '\n';
     run_log.fd = open(run_log.path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
     if (run_log.fd < 0)
         return errno;
-    bool has_text = fstat(run_log.fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
-    if (has_text && pread(run_log.fd, &last, 1, about.st_size - 1) == 1 && last != '\n')
-        return file_try_append(run_log.fd, "\n", 1);
-    return 0;
+    return file_ends_amid_a_line(run_log.fd) ? file_try_append(run_log.fd, "\n", 1) : 0;
 }
 
 /* false: another process has sealed it. */

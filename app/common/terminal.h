@@ -1,12 +1,16 @@
 /* What a descriptor is for whoever reads it: a terminal and its width, and whether lines may have
  * colours.
  *
- * A status line (app/common/status_line.h) may stand at the foot of a terminal, and another process
- * may have drawn it there. So every line that goes to a terminal erases first what stands in the
- * cursor's row, in the same write. */
+ * At the foot of a terminal may stand a status line that says what goes on: drawn anew ten times a
+ * second by a thread of its own, as wide as the terminal is then. Another process may have drawn
+ * it. So every line that goes to a terminal erases first what stands in the cursor's row, in the
+ * same write, and the status line stands below it the next time. */
 #ifndef MNIST_DDP_APP_COMMON_TERMINAL_H
 #define MNIST_DDP_APP_COMMON_TERMINAL_H
 
+#include "base/status.h"
+
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -47,10 +51,6 @@ size_t terminal_format(terminal_facts t, const char *line, size_t size_bytes, ch
  * files, which do not wait for a reader. */
 int terminal_open_again(int fd);
 
-/* Writes what is taken within `wait_ms`: a terminal that is stopped (Ctrl-S) keeps nobody longer.
- * The rest is left out. */
-void terminal_write(int fd, const char *text, size_t size_bytes, int wait_ms);
-
 /* From here on the lines of this process's log come to stderr as it is a terminal, or are to have
  * colours. Replaces the log's sink. While no other thread logs. */
 void terminal_take_log(void);
@@ -63,5 +63,52 @@ void terminal_hurry_log(void);
 /* Erases the status line if stderr is its terminal: before this process ends at once, without
  * status_line_close. Waits as terminal_hurry_log says. */
 void terminal_leave(void);
+
+enum { STATUS_PARTS = 12, STATUS_PART_BYTES = 96, STATUS_TIME_BYTES = 24 };
+
+/* What it says: parts in their order, parted by blanks. */
+typedef struct status_parts {
+    int n;
+    struct {
+        char text[STATUS_PART_BYTES]; /* of letters one column wide */
+        int priority; /* if columns are few, the part of the lowest is left out first */
+    } parts[STATUS_PARTS];
+    double done;      /* of a bar after the first part, 0 to 1; begins as 0 */
+    int bar_priority; /* 0: no bar */
+} status_parts;
+
+/* One more part; what does not fit its room is cut. */
+void status_parts_add(status_parts *to, int priority, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* A part such as "1:05 left". */
+void status_parts_add_time(status_parts *to, int priority, double seconds, const char *what);
+
+/* "1:05" or "2:01:05". */
+void status_parts_time(double seconds, char out[STATUS_TIME_BYTES]);
+
+/* The line in at most `columns` columns; `out` has room for one byte more. */
+void status_parts_fit(const status_parts *parts, int columns, char *out);
+
+/* Adds the parts to an empty list. On the line's own thread, with its lock. */
+typedef void status_line_tell(void *ctx, status_parts *out);
+
+/* Begins zeroed, and stays where it is while it is open. */
+typedef struct status_line {
+    int fd;
+    status_line_tell *tell;
+    void *ctx;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of all that `tell` reads */
+    pthread_cond_t changed;
+    bool open, is_drawn, ending;
+} status_line;
+
+/* Draws on the terminal `fd` until it is closed. -1, or if there is no thread left: it is drawn
+ * nowhere, and has its lock all the same. */
+void status_line_open(int fd, status_line_tell *tell, void *ctx, status_line *out);
+
+/* Erases it. Accepts a zeroed one. */
+void status_line_close(status_line *line);
 
 #endif

@@ -1,8 +1,6 @@
 /* DDP's buckets in a real training: which tensors each has, when it left and when it was there, and
  * what time that saved. */
-#include "app/demo/demo_table.h"
-#include "app/demo/step_spans.h"
-#include "app/demo/training_run.h"
+#include "app/demo/child.h"
 
 #include "base/memory.h"
 
@@ -15,7 +13,6 @@ enum {
     SPANS_MAX = 2048,
     BAR = 40,
     DELAY_MS = 10,
-    LINE_BYTES = 512,
 };
 
 typedef struct buckets {
@@ -39,35 +36,30 @@ static status choose_step(buckets *b)
     double least_ms = 0;
     b->steps = (int)training_run_number(&b->run, NULL, "steps");
     for (int step = 2; step <= b->steps; step++) {
-        size_t n = step_spans_read(b->run.trace, step, b->spans, 1);
+        size_t n = training_run_spans(&b->run, step, b->spans, 1);
         if (n > 0 && (b->step == 0 || b->spans[0].end_ms < least_ms)) {
             b->step = step;
             least_ms = b->spans[0].end_ms;
         }
     }
-    b->n = step_spans_read(b->run.trace, b->step, b->spans, SPANS_MAX);
+    b->n = training_run_spans(&b->run, b->step, b->spans, SPANS_MAX);
     return b->n > 0 ? STATUS_OK
                     : FAIL(STATUS_INVALID,
                            "the data set has only one batch; give a smaller --batch-size");
 }
 
-static status train(buckets *b, bool overlap, char line[LINE_BYTES])
+static status train(buckets *b, bool overlap)
 {
-    bench_words *w = &b->run.words;
-    const options *opts = b->d->opts;
-    training_run_begin(&b->run);
-    bench_words_add(w, "--nproc-per-node=%d", b->d->world_size);
-    if (opts->bucket_cap_mb > 0)
-        bench_words_add(w, "--bucket-cap-mb=%g", opts->bucket_cap_mb);
-    if (!overlap)
-        bench_words_add(w, "--no-overlap");
-    bench_words_add(w, "--inject-delay-ms=%lld", (long long)b->delay_ms);
-    training_run_line(&b->run, line, LINE_BYTES);
-    bench_words_add(w, "--batch-size=%lld", (long long)opts->batch_size);
-    bench_words_add(w, "--epochs=1");
-    bench_words_add(w, "--limit=%lld", (long long)opts->batch_size * STEPS * b->d->world_size);
-    bench_words_add(w, "--no-save-model");
-    TRY(training_run_do(&b->run));
+    const options *o = b->d->opts;
+    int ranks = b->d->world_size;
+    char cap[40] = "";
+    if (o->bucket_cap_mb > 0)
+        snprintf(cap, sizeof cap, " --bucket-cap-mb=%g", o->bucket_cap_mb);
+    TRY(training_run_do(&b->run,
+                        "--nproc-per-node=%d%s%s --inject-delay-ms=%lld -- --batch-size=%lld "
+                        "--epochs=1 --limit=%lld --no-save-model",
+                        ranks, cap, overlap ? "" : " --no-overlap", (long long)b->delay_ms,
+                        (long long)o->batch_size, (long long)o->batch_size * STEPS * ranks));
     b->step = 0;
     return choose_step(b);
 }
@@ -87,9 +79,10 @@ static void tell_tensors(demo *d, const step_span *bucket)
     for (const char *at = bucket->parameters; *at != '\0'; first = false) {
         int length = (int)strcspn(at, ",");
         snprintf(tensor, sizeof tensor, "%.*s", length, at);
-        demo_row(d, first
-                        ? json_pack("[s, I, s]", name_of(bucket), (json_int_t)bucket->bytes, tensor)
-                        : json_pack("[s, s, s]", "", "", tensor));
+        if (first)
+            demo_row(d, "%s|#%lld|%s", name_of(bucket), (long long)bucket->bytes, tensor);
+        else
+            demo_row(d, "||%s", tensor);
         at += length;
         at += strspn(at, ", ");
     }
@@ -101,11 +94,11 @@ static json_t *fact_of(const step_span *bucket)
                      (json_int_t)bucket->bytes);
 }
 
-static status show_buckets(buckets *b, const char *line)
+static status show_buckets(buckets *b)
 {
     json_t *all = json_array();
     demo_begin(b->d, "The buckets of DDP on %d ranks", b->d->world_size);
-    demo_say(b->d, "%s", line);
+    demo_say(b->d, "%s", b->run.line);
     demo_say(b->d, "To send each gradient alone costs a wait each. To send all at once means to "
                    "wait for the last one. So DDP packs them into buckets, from the last layer to "
                    "the first: backward computes them in this order.");
@@ -153,14 +146,12 @@ static void draw(double from, double to, char mark, char out[BAR + 1])
 
 static void tell_span(const buckets *b, const step_span *s)
 {
-    char begin[16], end[16], bar[BAR + 1];
+    char bar[BAR + 1];
     double step_ms = b->spans[0].end_ms;
     bool sends = s->parameters != NULL;
     draw(s->begin_ms / step_ms, s->end_ms / step_ms, sends ? '=' : '#', bar);
-    snprintf(begin, sizeof begin, "%6.2f", s->begin_ms);
-    snprintf(end, sizeof end, "%6.2f", s->end_ms);
     const char *name = sends ? name_of(s) : strcmp(s->name, "ddp_wait") == 0 ? "waits" : s->name;
-    demo_row(b->d, json_pack("[s, s, s, s]", name, begin, end, bar));
+    demo_row(b->d, "%s|%6.2f|%6.2f|%s", name, s->begin_ms, s->end_ms, bar);
 }
 
 static status show_timeline(buckets *b, bool overlap)
@@ -212,14 +203,6 @@ static json_t *costs_fact(const buckets *b, const costs *c)
                      c->waits_ms, "step_ms", c->step_ms, "sent_ms", sent_ms);
 }
 
-static void tell_costs(demo *d, const char *who, const costs *c)
-{
-    char waits[16], step[16];
-    snprintf(waits, sizeof waits, "%8.2f ms", c->waits_ms);
-    snprintf(step, sizeof step, "%8.2f ms", c->step_ms);
-    demo_row(d, json_pack("[s, s, s]", who, waits, step));
-}
-
 static status show_costs(buckets *b, const costs *with, const costs *without)
 {
     demo_begin(b->d, "What overlap hides");
@@ -228,8 +211,8 @@ static status show_costs(buckets *b, const costs *with, const costs *without)
                    "compute when it leaves.");
     demo_columns(b->d, "", "rank 0 waits", "step", NULL);
     if (b->d->rank == 0) {
-        tell_costs(b->d, "with overlap", with);
-        tell_costs(b->d, "--no-overlap", without);
+        demo_row(b->d, "with overlap|%8.2f ms|%8.2f ms", with->waits_ms, with->step_ms);
+        demo_row(b->d, "--no-overlap|%8.2f ms|%8.2f ms", without->waits_ms, without->step_ms);
     }
     return demo_show(b->d);
 }
@@ -237,19 +220,18 @@ static status show_costs(buckets *b, const costs *with, const costs *without)
 /* Rank 0 alone starts trainings; the others only are counted. */
 static status show_all(buckets *b)
 {
-    char line[LINE_BYTES] = "", other[LINE_BYTES];
     costs with = {0}, without = {0};
     bool tells = b->d->rank == 0;
     if (tells) {
         TRY(training_run_open(b->d, &b->run));
-        TRY(train(b, true, line));
+        TRY(train(b, true));
         with = costs_of(b);
         demo_fact(b->d, "overlap", costs_fact(b, &with));
     }
-    TRY(show_buckets(b, line));
+    TRY(show_buckets(b));
     TRY(show_timeline(b, true));
     if (tells) {
-        TRY(train(b, false, other));
+        TRY(train(b, false));
         without = costs_of(b);
         demo_fact(b->d, "no_overlap", costs_fact(b, &without));
     }

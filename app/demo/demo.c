@@ -2,9 +2,9 @@
 
 #include "app/common/json_value.h"
 #include "app/common/stop_signals.h"
-#include "app/demo/frame_text.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -113,9 +113,119 @@ static status reader_wait(const json_t *frame)
     return stopped ? FAIL(STATUS_TIMEOUT, "stopped by a signal") : STATUS_OK;
 }
 
+enum { CELL_BYTES = 80, COLUMNS_MAX = 24, INDENT = 2, DEEPER = 6 };
+
+/* A text as it is, a number with seven digits. */
+static void cell_text(const json_t *cell, char out[CELL_BYTES])
+{
+    if (json_is_string(cell))
+        snprintf(out, CELL_BYTES, "%s", json_string_value(cell));
+    else if (json_is_integer(cell))
+        snprintf(out, CELL_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(cell));
+    else if (json_is_real(cell))
+        snprintf(out, CELL_BYTES, "%.7g", json_real_value(cell));
+    else
+        out[0] = '\0';
+}
+
+static void widen(const json_t *cells, int widths[COLUMNS_MAX])
+{
+    size_t i;
+    json_t *cell;
+    char text[CELL_BYTES];
+    json_array_foreach(cells, i, cell)
+    {
+        cell_text(cell, text);
+        if (i < COLUMNS_MAX && paragraph_width(text) > widths[i])
+            widths[i] = paragraph_width(text);
+    }
+}
+
+/* Numbers stand to the right, texts to the left. A row is broken between cells. */
+static void print_row(const json_t *cells, const json_t *like, const int widths[COLUMNS_MAX],
+                      FILE *out)
+{
+    size_t i;
+    json_t *cell;
+    char text[CELL_BYTES];
+    int columns = paragraph_columns(out), column = 0, gap = INDENT; /* gap: before the next cell */
+    json_array_foreach(cells, i, cell)
+    {
+        if (i == COLUMNS_MAX)
+            break;
+        cell_text(cell, text);
+        int room = widths[i] - paragraph_width(text);
+        bool is_number = json_is_number(json_array_get(like, i));
+        if (i > 0 && column + gap + widths[i] > columns) {
+            fputc('\n', out);
+            column = 0;
+            gap = DEEPER;
+        }
+        if (i + 1 == json_array_size(cells) && gap + widths[i] > columns) {
+            gap += (int)strspn(text, " ");
+            paragraph_print(out, fprintf(out, "%*s", gap, ""), gap + INDENT,
+                            text + strspn(text, " "));
+            return;
+        }
+        fprintf(out, "%*s%s", gap + (is_number ? room : 0), "", text);
+        column += gap + widths[i];
+        gap = INDENT + (is_number ? 0 : room);
+        column -= is_number ? 0 : room;
+    }
+    fputc('\n', out);
+}
+
+static void print_table(const json_t *columns, const json_t *rows, FILE *out)
+{
+    int widths[COLUMNS_MAX] = {0};
+    size_t i;
+    json_t *row;
+    if (json_array_size(rows) == 0)
+        return;
+    widen(columns, widths);
+    json_array_foreach(rows, i, row) widen(row, widths);
+    fputc('\n', out);
+    if (json_array_size(columns) > 0)
+        print_row(columns, json_array_get(rows, 0), widths, out);
+    json_array_foreach(rows, i, row) print_row(row, row, widths, out);
+}
+
+static void print_arrows(const json_t *arrows, const char *member, FILE *out)
+{
+    size_t i;
+    json_t *arrow;
+    if (json_array_size(arrows) > 0)
+        fputc('\n', out);
+    json_array_foreach(arrows, i, arrow)
+    {
+        int from = (int)json_integer_value(json_object_get(arrow, "from"));
+        int to = (int)json_integer_value(json_object_get(arrow, "to"));
+        int column = fprintf(out, "  %s %d -> %s %d   ", member, from, member, to);
+        paragraph_print(out, column, DEEPER, json_string_value(json_object_get(arrow, "label")));
+    }
+}
+
+void demo_print_frame(const json_t *frame, FILE *out)
+{
+    size_t i;
+    json_t *paragraph;
+    const char *title = json_string_value(json_object_get(frame, "title"));
+    fputc('\n', out);
+    paragraph_print(out, 0, 0, title);
+    for (int n = 0; n < paragraph_width(title) && n < paragraph_columns(out); n++)
+        fputc('-', out);
+    fputc('\n', out);
+    json_array_foreach(json_object_get(frame, "text"), i, paragraph)
+        paragraph_print(out, 0, 0, json_string_value(paragraph));
+    print_arrows(json_object_get(frame, "arrows"),
+                 json_string_value(json_object_get(frame, "member")), out);
+    print_table(json_object_get(frame, "columns"), json_object_get(frame, "rows"), out);
+}
+
 enum {
     SENTENCE_BYTES = 1024,
     KEY_BYTES = 64,
+    SHARE_MS = 30000,
 };
 
 static json_t *format_text(const char *fmt, va_list args)
@@ -160,29 +270,43 @@ void demo_columns(demo *d, ...)
     va_end(args);
 }
 
-void demo_row(demo *d, json_t *cells)
+void demo_cells(demo *d, json_t *cells)
 {
     append(d, "rows", cells);
 }
 
-static void add_arrow(demo *d, int from, int to, json_t *label)
+static json_t *cell_of(const char *text, bool is_number, bool is_real)
 {
-    append(d, "arrows", json_pack("{s:i, s:i, s:o}", "from", from, "to", to, "label", label));
+    return !is_number ? json_value_text(text)
+           : is_real  ? json_real(strtod(text, NULL))
+                      : json_integer(strtoll(text, NULL, 10));
 }
 
-void demo_arrow(demo *d, int to, const char *fmt, ...)
+void demo_row(demo *d, const char *fmt, ...)
 {
+    char text[SENTENCE_BYTES], *rest = text, *cell;
+    json_t *cells = json_array();
     va_list args;
     va_start(args, fmt);
-    add_arrow(d, d->rank, to, format_text(fmt, args));
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    while ((cell = strsep(&rest, "|")) != NULL) {
+        bool is_number = *fmt == '#';
+        fmt += strcspn(fmt, "|");
+        bool is_real = is_number && fmt[-1] == 'g';
+        if (json_array_append_new(cells, cell_of(cell + is_number, is_number, is_real)) != 0)
+            d->lost = true;
+        fmt += *fmt == '|';
+    }
+    demo_cells(d, cells);
 }
 
-void demo_arrow_between(demo *d, int from, int to, const char *fmt, ...)
+void demo_arrow(demo *d, int from, int to, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    add_arrow(d, from, to, format_text(fmt, args));
+    append(d, "arrows",
+           json_pack("{s:i, s:i, s:o}", "from", from, "to", to, "label", format_text(fmt, args)));
     va_end(args);
 }
 
@@ -246,7 +370,7 @@ static status print_frame(demo *d)
     if (paced && d->frames == 0)
         reader_greet();
     errno = 0;
-    frame_text_print(d->frame, stdout);
+    demo_print_frame(d->frame, stdout);
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         d->print_error = errno != 0 ? errno : EIO;
         __fpurge(stdout);
@@ -279,6 +403,30 @@ status demo_begin_together(const demo *d, int64_t *start_ns)
 double demo_since_ms(int64_t start_ns)
 {
     return (double)(clock_now_ns() - start_ns) * 1e-6;
+}
+
+status demo_swap(const demo *d, const collective both[2])
+{
+    work *works[2];
+    TRY(process_group_batch_isend_irecv(d->group, both, 2, NULL, works));
+    TRY(process_group_wait(d->group, works[0], NULL));
+    return process_group_wait(d->group, works[1], NULL);
+}
+
+double demo_digit(const demo *d)
+{
+    double digit = 1;
+    for (int rank = 0; rank < d->rank; rank++)
+        digit *= 10;
+    return digit;
+}
+
+status demo_share(const demo *d, const char *key, char *text, size_t size_bytes)
+{
+    store *job = rendezvous_store(d->rdzv);
+    if (d->rank == 0)
+        TRY(store_set(job, key, text, strlen(text)));
+    return store_get_text(job, key, clock_deadline_ns(SHARE_MS), text, size_bytes);
 }
 
 status demo_show(demo *d)

@@ -14,6 +14,8 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 
 /* One rank of a demonstration. */
 typedef struct demo {
@@ -39,15 +41,16 @@ void demo_say(demo *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 /* The names of the table's columns, after which a NULL stands. Only rank 0's are shown. */
 void demo_columns(demo *d, ...) __attribute__((sentinel));
 
-/* A row of the table, of this rank: an array of texts and numbers, which is taken. Rows stand in
- * the order of ranks. */
-void demo_row(demo *d, json_t *cells);
+/* A row of the table, of this rank, with a bar between two cells: "rank %d|%.0f ms|#%d". After a #
+ * stands a number, an integer or one of "%.17g". No text has a bar. Rows stand in the order of
+ * ranks. */
+void demo_row(demo *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* An arrow from this rank to another one. */
-void demo_arrow(demo *d, int to, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The same of an array of texts and numbers, which is taken. */
+void demo_cells(demo *d, json_t *cells);
 
-/* From one member to another, whichever rank says so. */
-void demo_arrow_between(demo *d, int from, int to, const char *fmt, ...)
+/* An arrow from one member to another, whichever rank says so. */
+void demo_arrow(demo *d, int from, int to, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* A number of the whole demonstration, for --json: `value` is taken. Only rank 0's counts. */
@@ -58,7 +61,62 @@ void demo_fact(demo *d, const char *name, json_t *value);
 status demo_begin_together(const demo *d, int64_t *start_ns);
 double demo_since_ms(int64_t start_ns);
 
+/* Rank r brings 10^r, so that a sum's digits say whose numbers are in it. */
+double demo_digit(const demo *d);
+
+/* A send and a receive, both started before either is waited for. */
+status demo_swap(const demo *d, const collective both[2]);
+
+/* Rank 0 sets a small text of the demonstration in the job's store, and all get it. */
+status demo_share(const demo *d, const char *key, char *text, size_t size_bytes);
+
 /* Shows the frame. Blocks until all ranks have told theirs, and the reader has had time. */
 status demo_show(demo *d);
+
+/* A frame, as the document has it, as plain text for a terminal of 80 columns. */
+void demo_print_frame(const json_t *frame, FILE *out);
+
+/* What one rank does. Each stands in a file of its name, app/demo/<name>.c. */
+typedef status demo_fn(demo *d);
+
+demo_fn linear_demo, ring_demo, tree_demo, sampler_demo, buckets_demo, dp_demo, ps_demo;
+demo_fn rendezvous_demo, store_demo, p2p_demo, groups_demo, world_size_demo, failure_demo;
+demo_fn precision_demo, one_batch_four_ways_demo;
+
+/* Whether it can show something with these flags and so many ranks. STATUS_INVALID: why not. */
+typedef status demo_check_fn(const options *opts, int world_size);
+
+demo_check_fn sampler_check_demo, dp_check_demo, failure_check_demo, one_batch_four_ways_check_demo;
+
+typedef struct demo_entry {
+    const char *name;
+    const char *summary;         /* half a line, no period */
+    int ranks;                   /* if --nproc-per-node is not given */
+    int least_ranks, most_ranks; /* with fewer it shows nothing, with more it fills no screen */
+    demo_fn *show;
+    bool reads_data;      /* MNIST */
+    demo_check_fn *check; /* NULL: the number of ranks says all */
+} demo_entry;
+
+extern const demo_entry demo_table[];
+extern const int demo_table_count;
+
+/* mnist_ddp demo NAME. Before ranks are started: sets how many, if no flag says it. STATUS_INVALID
+ * for an unknown name. */
+status demo_complete(options *opts);
+
+/* The same: can it be shown with so many? STATUS_INVALID. */
+status demo_check(const options *opts, int world_size);
+
+/* The same: are the images there, if this is a demo that trains, and can the page be written?
+ * *code: what to exit with on failure. Of ranks started by hand only rank 0 tries the page, in
+ * demo_command. */
+status demo_check_files(const options *opts, int *code);
+
+/* Prints the names; returns the exit code. */
+int demo_list(void);
+
+/* As one rank; returns the exit code. */
+int demo_command(const options *opts, const rendezvous_place *place, int64_t started_ns);
 
 #endif

@@ -1,8 +1,6 @@
 /* DataParallel: one process, a thread per replica. All numbers are those of a training with
  * --mode=dp, from its trace: the bytes of a transfer say how many images went. */
-#include "app/demo/demo_table.h"
-#include "app/demo/step_spans.h"
-#include "app/demo/training_run.h"
+#include "app/demo/child.h"
 
 #include "data/dataset.h"
 #include "model/network.h"
@@ -10,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { REPLICAS = 3, REPLICAS_MAX = 8, BATCH = 30, STEP = 2, SPANS_MAX = 4096, LINE_BYTES = 512 };
+enum { REPLICAS = 3, REPLICAS_MAX = 8, BATCH = 30, STEP = 2, SPANS_MAX = 4096 };
 
 /* What crosses the link between the master and one replica in a step. */
 typedef struct link_bytes {
@@ -57,7 +55,7 @@ static status read_links(dp *p)
 {
     static step_span spans[SPANS_MAX];
     char lane[64];
-    size_t n = step_spans_read(p->run.trace, STEP, spans, SPANS_MAX);
+    size_t n = training_run_spans(&p->run, STEP, spans, SPANS_MAX);
     for (int i = 1; i < p->replicas; i++) {
         snprintf(lane, sizeof lane, "transfers of replica %d", i);
         for (size_t k = 0; k < n; k++)
@@ -69,20 +67,15 @@ static status read_links(dp *p)
     return n > 0 ? STATUS_OK : FAIL(STATUS_INVALID, "the trace has no step %d", (int)STEP);
 }
 
-static status train(dp *p, char line[LINE_BYTES])
+/* A training of STEP steps, as `flags` say it: each of `n` devices takes `images` in a step. */
+static status train(dp *p, const char *flags, int n, int images)
 {
-    training_run_begin(&p->run);
-    bench_words_add(&p->run.words, "--mode=dp");
-    bench_words_add(&p->run.words, "--replicas=%d", p->replicas);
-    bench_words_add(&p->run.words, "--batch-size=%d", p->batch);
-    training_run_line(&p->run, line, LINE_BYTES);
-    bench_words_add(&p->run.words, "--epochs=1");
-    bench_words_add(&p->run.words, "--limit=%d", STEP * p->batch);
-    bench_words_add(&p->run.words, "--no-save-model");
-    return training_run_do(&p->run);
+    return training_run_do(&p->run,
+                           "%s=%d --batch-size=%d -- --epochs=1 --limit=%d --no-save-model", flags,
+                           p->replicas, images, STEP * n * images);
 }
 
-static status show_start(dp *p, const char *line)
+static status show_start(dp *p)
 {
     demo_begin(p->d, "model = nn.DataParallel(model) on %d replicas", p->replicas);
     demo_say(p->d,
@@ -90,7 +83,7 @@ static status show_start(dp *p, const char *line)
              "of the model, a replica. Replica 0 is the master: it has the weights, the batch and "
              "the optimizer.");
     demo_say(p->d, "What follows is step %d of a real training:", (int)STEP);
-    demo_say(p->d, "%s", line);
+    demo_say(p->d, "%s", p->run.line);
     return demo_show(p->d);
 }
 
@@ -102,17 +95,13 @@ static status show_copies(dp *p)
              "the step before are old: only the master's optimizer makes steps.");
     for (int i = 1; i < p->replicas; i++)
         if (p->links[i].parameters > 0)
-            demo_arrow_between(p->d, 0, i, "weights, %lld bytes",
-                               (long long)p->links[i].parameters);
+            demo_arrow(p->d, 0, i, "weights, %lld bytes", (long long)p->links[i].parameters);
     return demo_show(p->d);
 }
 
 static void tell_sizes(dp *p, const char *who, int rows)
 {
-    char input[40], output[40];
-    snprintf(input, sizeof input, "[%d, 1, 28, 28]", rows);
-    snprintf(output, sizeof output, "[%d, %d]", rows, NETWORK_CLASSES);
-    demo_row(p->d, json_pack("[s, s, s]", who, input, output));
+    demo_row(p->d, "%s|[%d, 1, 28, 28]|[%d, %d]", who, rows, rows, NETWORK_CLASSES);
 }
 
 static status show_cut(dp *p)
@@ -125,15 +114,15 @@ static status show_cut(dp *p)
                    "labels stay with the master: the others compute no loss.");
     for (int i = 1; i < p->replicas; i++)
         if (rows_of(p, i) > 0)
-            demo_arrow_between(p->d, 0, i, "%d images, %lld bytes", rows_of(p, i),
-                               (long long)p->links[i].images);
+            demo_arrow(p->d, 0, i, "%d images, %lld bytes", rows_of(p, i),
+                       (long long)p->links[i].images);
     demo_columns(p->d, "", "input size", "output size", NULL);
     for (int i = 0; i < p->replicas; i++) {
         snprintf(who, sizeof who, "inside, replica %d", i);
         if (rows_of(p, i) > 0)
             tell_sizes(p, who, rows_of(p, i));
         else
-            demo_row(p->d, json_pack("[s, s, s]", who, "idle", ""));
+            demo_row(p->d, "%s|idle|", who);
         json_array_append_new(rows, json_integer(rows_of(p, i)));
     }
     tell_sizes(p, "outside", p->batch);
@@ -149,8 +138,7 @@ static status show_return(dp *p)
                    "backward, and the master adds up the gradients of all weights.");
     for (int i = 1; i < p->replicas; i++)
         if (p->links[i].gradients > 0)
-            demo_arrow_between(p->d, i, 0, "gradients, %lld bytes",
-                               (long long)p->links[i].gradients);
+            demo_arrow(p->d, i, 0, "gradients, %lld bytes", (long long)p->links[i].gradients);
     return demo_show(p->d);
 }
 
@@ -170,13 +158,13 @@ static status show_traffic(dp *p)
     demo_say(p->d, "All of it goes over the master's link. The images are few bytes. The weights "
                    "and their gradients are many, and go once to or from each other replica.");
     demo_columns(p->d, "bytes", "sent", "received", NULL);
-    demo_row(p->d, json_pack("[s, I, i]", "weights", (json_int_t)sum.parameters, 0));
-    demo_row(p->d, json_pack("[s, I, i]", "images", (json_int_t)sum.images, 0));
-    demo_row(p->d, json_pack("[s, I, i]", "numbers of images", (json_int_t)sum.numbers, 0));
-    demo_row(p->d, json_pack("[s, i, I]", "outputs", 0, (json_int_t)sum.logits));
-    demo_row(p->d, json_pack("[s, I, i]", "gradients of outputs", (json_int_t)sum.dlogits, 0));
-    demo_row(p->d, json_pack("[s, i, I]", "gradients of weights", 0, (json_int_t)sum.gradients));
-    demo_row(p->d, json_pack("[s, I, I]", "all", (json_int_t)p->sent, (json_int_t)p->received));
+    demo_row(p->d, "weights|#%lld|#0", (long long)sum.parameters);
+    demo_row(p->d, "images|#%lld|#0", (long long)sum.images);
+    demo_row(p->d, "numbers of images|#%lld|#0", (long long)sum.numbers);
+    demo_row(p->d, "outputs|#0|#%lld", (long long)sum.logits);
+    demo_row(p->d, "gradients of outputs|#%lld|#0", (long long)sum.dlogits);
+    demo_row(p->d, "gradients of weights|#0|#%lld", (long long)sum.gradients);
+    demo_row(p->d, "all|#%lld|#%lld", (long long)p->sent, (long long)p->received);
     demo_fact(p->d, "sent", json_integer(p->sent));
     demo_fact(p->d, "received", json_integer(p->received));
     return demo_show(p->d);
@@ -186,14 +174,7 @@ static status show_traffic(dp *p)
 static status show_ddp(dp *p)
 {
     int part = (p->batch - 1) / p->replicas + 1;
-    training_run_begin(&p->run);
-    bench_words_add(&p->run.words, "--mode=ddp");
-    bench_words_add(&p->run.words, "--nproc-per-node=%d", p->replicas);
-    bench_words_add(&p->run.words, "--batch-size=%d", part);
-    bench_words_add(&p->run.words, "--epochs=1");
-    bench_words_add(&p->run.words, "--limit=%d", STEP * p->replicas * part);
-    bench_words_add(&p->run.words, "--no-save-model");
-    TRY(training_run_do(&p->run));
+    TRY(train(p, "--mode=ddp --nproc-per-node", p->replicas, part));
     int64_t sent = training_run_bytes(&p->run, "sent_busiest");
     int64_t received = training_run_bytes(&p->run, "received_busiest");
     demo_begin(p->d, "DistributedDataParallel beside it");
@@ -202,10 +183,8 @@ static status show_ddp(dp *p)
              "Only gradients travel, and no rank is a master: the busiest of a real run:",
              p->replicas, part);
     demo_columns(p->d, "bytes of one step", "sent", "received", NULL);
-    demo_row(p->d,
-             json_pack("[s, I, I]", "dp, master", (json_int_t)p->sent, (json_int_t)p->received));
-    demo_row(p->d,
-             json_pack("[s, I, I]", "ddp, busiest rank", (json_int_t)sent, (json_int_t)received));
+    demo_row(p->d, "dp, master|#%lld|#%lld", (long long)p->sent, (long long)p->received);
+    demo_row(p->d, "ddp, busiest rank|#%lld|#%lld", (long long)sent, (long long)received);
     demo_fact(p->d, "ddp_sent", json_integer(sent));
     demo_fact(p->d, "ddp_received", json_integer(received));
     return demo_show(p->d);
@@ -213,11 +192,10 @@ static status show_ddp(dp *p)
 
 static status show_all(dp *p)
 {
-    char line[LINE_BYTES];
     TRY(training_run_open(p->d, &p->run));
-    TRY(train(p, line));
+    TRY(train(p, "--mode=dp --replicas", 1, p->batch));
     TRY(read_links(p));
-    TRY(show_start(p, line));
+    TRY(show_start(p));
     TRY(show_copies(p));
     TRY(show_cut(p));
     TRY(show_return(p));

@@ -1,6 +1,5 @@
 /* Each fault of --inject in a small training, and what the program says of it. */
-#include "app/demo/demo_child.h"
-#include "app/demo/demo_table.h"
+#include "app/demo/child.h"
 #include "app/options/training_values.h"
 #include "app/train/fault.h"
 
@@ -23,8 +22,7 @@ static const fault_shown faults[] = {
      "",
      "a rank dies",
      "Rank 1 gets SIGKILL before step 5. That is what kill -9 does, and the kernel when memory "
-     "runs "
-     "out.",
+     "runs out.",
      "All three ranks have failed, so which is the first? Ranks 0 and 2 ended with 72: somebody "
      "else went away. That is a consequence. The report is of rank 1, whose end is a signal.",
      {"[rank 0] error", "error: rank", "it was last", "also:", NULL}},
@@ -94,7 +92,7 @@ static void tell_phases(demo *d, const char *document)
     json_object_foreach(json_object_get(result, "phases"), name, seconds)
     {
         if (json_number_value(seconds) > 0)
-            demo_row(d, json_pack("[s, O]", name, seconds));
+            demo_cells(d, json_pack("[s, O]", name, seconds));
         if (strcmp(name, "waiting") == 0)
             demo_fact(d, "waiting_s", json_incref(seconds));
     }

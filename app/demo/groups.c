@@ -1,9 +1,9 @@
 /* new_group: some of the ranks make a group of their own, and have other numbers in it. */
-#include "app/demo/demo_table.h"
+#include "app/demo/demo.h"
 
 #include <stdio.h>
 
-enum { RANKS_MAX = 7, GROUPS = 2 };
+enum { RANKS_MAX = 7, GROUPS = 2, PLACE_BYTES = 32 };
 
 /* Group g has the ranks g, g + 2, g + 4 ... */
 typedef struct groups {
@@ -29,27 +29,20 @@ static process_group *own(const groups *g)
     return g->of[g->d->rank % GROUPS];
 }
 
-static void say_row(demo *d, json_t *cells)
+static void name_place(const process_group *group, char out[PLACE_BYTES])
 {
-    char label[32];
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    json_array_insert_new(cells, 0, json_string(label));
-    demo_row(d, cells);
-}
-
-static json_t *place_in(const process_group *group)
-{
-    char text[32];
-    if (group == NULL)
-        return json_string("-");
-    snprintf(text, sizeof text, "rank %d of %d", process_group_rank(group),
-             process_group_world_size(group));
-    return json_string(text);
+    snprintf(out, PLACE_BYTES, "-");
+    if (group != NULL)
+        snprintf(out, PLACE_BYTES, "rank %d of %d", process_group_rank(group),
+                 process_group_world_size(group));
 }
 
 static status show_places(groups *g)
 {
     demo *d = g->d;
+    char even[PLACE_BYTES], odd[PLACE_BYTES];
+    name_place(g->of[0], even);
+    name_place(g->of[1], odd);
     demo_begin(d, "dist.new_group([0, 2, ...]) and dist.new_group([1, 3, ...])");
     demo_say(d,
              "init_process_group makes one group of all %d ranks, the world. new_group makes a "
@@ -61,17 +54,14 @@ static status show_places(groups *g)
     demo_say(d, "All ranks call new_group for each group, in the same order, also for a group that "
                 "they are not in.");
     demo_columns(d, "in the world", "in the even group", "in the odd group", NULL);
-    say_row(d, json_pack("[o, o]", place_in(g->of[0]), place_in(g->of[1])));
+    demo_row(d, "rank %d|%s|%s", d->rank, even, odd);
     return demo_show(d);
 }
 
 static status show_sums(groups *g)
 {
     demo *d = g->d;
-    double brought = 1;
-    for (int rank = 0; rank < d->rank; rank++)
-        brought *= 10;
-    double in_group = brought, in_world = brought;
+    double brought = demo_digit(d), in_group = brought, in_world = brought;
     TRY(process_group_all_reduce(own(g), &in_group, 1, DTYPE_F64, REDUCE_SUM, NULL));
     TRY(process_group_all_reduce(d->group, &in_world, 1, DTYPE_F64, REDUCE_SUM, NULL));
     demo_begin(d, "dist.all_reduce(x, group=group)");
@@ -80,7 +70,7 @@ static status show_sums(groups *g)
     demo_say(d, "An all-reduce in a group adds up the numbers of its ranks alone. The two groups "
                 "do so at the same time, and do not wait for each other.");
     demo_columns(d, "in the world", "brings", "sum of its group", "sum of the world", NULL);
-    say_row(d, json_pack("[f, f, f]", brought, in_group, in_world));
+    demo_row(d, "rank %d|#%.17g|#%.17g|#%.17g", d->rank, brought, in_group, in_world);
     return demo_show(d);
 }
 
@@ -95,7 +85,7 @@ static status show_roots(groups *g)
     demo_say(d, "PyTorch asks for this rank by its number in the world: dist.broadcast(x, src=1, "
                 "group=odd). Here, as in MPI, it is the number in the group.");
     demo_columns(d, "in the world", "has now", NULL);
-    say_row(d, json_pack("[f]", x));
+    demo_row(d, "rank %d|#%.17g", d->rank, x);
     TRY(demo_show(d));
     demo_begin(d, "What groups are for");
     demo_say(d, "With several machines the ranks of one machine are a group, and add up over "

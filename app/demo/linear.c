@@ -1,6 +1,6 @@
 /* One step of DistributedDataParallel, by hand: nn.Linear(10, 10), MSELoss, SGD with lr 0.001, a
  * batch of 20 on each rank. */
-#include "app/demo/demo_table.h"
+#include "app/demo/demo.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -62,15 +62,20 @@ static void backward(linear *net, int first, int ranks)
     net->loss = loss;
 }
 
-static json_t *row_of(const demo *d, const char *who, const float values[COUNT])
+static void tell(demo *d, const char *who, const float values[COUNT])
+{
+    double v[SHOWN];
+    for (int i = 0; i < SHOWN; i++)
+        v[i] = (double)values[i];
+    demo_row(d, "%s|#%.17g|#%.17g|#%.17g|#%.17g", who, v[0], v[1], v[2], v[3]);
+}
+
+/* The same of this rank. */
+static void tell_own(demo *d, const float values[COUNT])
 {
     char label[32];
     snprintf(label, sizeof label, "rank %d", d->rank);
-    json_t *cells = json_array();
-    json_array_append_new(cells, json_string(who != NULL ? who : label));
-    for (int i = 0; i < SHOWN; i++)
-        json_array_append_new(cells, json_real((double)values[i]));
-    return cells;
+    tell(d, label, values);
 }
 
 static void say_columns(demo *d, const char *what)
@@ -90,18 +95,16 @@ static status show_start(demo *d, const linear *net)
         d, "The model is a matrix of 10 x 10 weights and 10 biases: 110 numbers. DDP sends rank "
            "0's to all, so all ranks begin with the same ones. Below are the first four weights.");
     say_columns(d, "weight");
-    demo_row(d, row_of(d, NULL, net->parameters));
+    tell_own(d, net->parameters);
     return demo_show(d);
 }
 
 static status show_gradients(demo *d, const linear *net)
 {
-    char label[32];
     demo_begin(d, "loss = MSELoss()(model(x), y)");
     demo_say(d, "Each rank has a batch of its own, 20 samples. So each has another loss.");
     demo_columns(d, "", "loss", NULL);
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    demo_row(d, json_pack("[s, f]", label, net->loss));
+    demo_row(d, "rank %d|#%.17g", d->rank, net->loss);
     TRY(demo_show(d));
     demo_begin(d, "loss.backward(), before the ranks talk");
     if (d->world_size == 1)
@@ -112,7 +115,7 @@ static status show_gradients(demo *d, const linear *net)
                  "different models.",
                  d->world_size);
     say_columns(d, "grad");
-    demo_row(d, row_of(d, NULL, net->gradients));
+    tell_own(d, net->gradients);
     return demo_show(d);
 }
 
@@ -156,7 +159,7 @@ static status show_average(demo *d, linear *net)
         "From here on all ranks have the same ones, to the last bit.",
         d->world_size);
     say_columns(d, "grad");
-    demo_row(d, row_of(d, NULL, net->gradients));
+    tell_own(d, net->gradients);
     TRY(demo_show(d));
     backward(&whole, 0, d->world_size);
     demo_begin(d, "The same as one process with all samples");
@@ -167,8 +170,8 @@ static status show_average(demo *d, linear *net)
              d->world_size * BATCH, distance(whole.gradients, net->gradients));
     say_columns(d, "grad");
     if (d->rank == 0) {
-        demo_row(d, row_of(d, "DDP, each rank", net->gradients));
-        demo_row(d, row_of(d, "one process", whole.gradients));
+        tell(d, "DDP, each rank", net->gradients);
+        tell(d, "one process", whole.gradients);
     }
     demo_fact(d, "distance", json_real(distance(whole.gradients, net->gradients)));
     demo_fact(d, "gradients", list_of(net->gradients));
@@ -184,7 +187,7 @@ static status show_step(demo *d, linear *net)
                 "weights and have the same gradients: so they have the same weights again, and "
                 "nobody had to send them.");
     say_columns(d, "weight");
-    demo_row(d, row_of(d, NULL, net->parameters));
+    tell_own(d, net->parameters);
     demo_fact(d, "parameters", list_of(net->parameters));
     return demo_show(d);
 }

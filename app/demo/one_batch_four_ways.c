@@ -1,7 +1,6 @@
 /* One global batch, trained on in all modes, from the same weights. */
 #include "app/common/run_files.h"
-#include "app/demo/demo_table.h"
-#include "app/demo/training_run.h"
+#include "app/demo/child.h"
 #include "base/json_text.h"
 #include "model/checkpoint.h"
 #include "model/safetensors.h"
@@ -11,17 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 60, STEPS = 3, MODES = 4, LINE_BYTES = 512, METRICS_BYTES = 1 << 16 };
+enum { BATCH = 60, STEPS = 3, MODES = 4, METRICS_BYTES = 1 << 16 };
 
 static const char *const MODE_NAMES[MODES] = {"single", "dp", "ddp", "ps"};
 
 typedef struct one_batch {
     demo *d;
     training_run run;
-    int batch;                     /* the global one */
-    char lines[MODES][LINE_BYTES]; /* the commands */
-    double losses[MODES][STEPS];   /* of the batch, before each step */
-    safetensors *models[MODES];    /* after all of them */
+    int batch;                          /* the global one */
+    char lines[MODES][DEMO_LINE_BYTES]; /* the commands */
+    double losses[MODES][STEPS];        /* of the batch, before each step */
+    safetensors *models[MODES];         /* after all of them */
 } one_batch;
 
 /* Each epoch is the one batch: so its mean loss over all ranks is that of a step. */
@@ -45,22 +44,18 @@ static status read_losses(one_batch *b, double losses[STEPS])
 
 static status train(one_batch *b, int mode)
 {
-    char path[FILE_PATH_BYTES];
-    bench_words *w = &b->run.words;
+    char path[FILE_PATH_BYTES], devices[32] = "";
     int ranks = b->d->world_size;
     bool has_ranks = mode >= 2;
-    training_run_begin(&b->run);
-    bench_words_add(w, "--mode=%s", MODE_NAMES[mode]);
     if (mode > 0)
-        bench_words_add(w, "%s=%d", has_ranks ? "--nproc-per-node" : "--replicas", ranks);
-    bench_words_add(w, "--batch-size=%d", has_ranks ? b->batch / ranks : b->batch);
-    training_run_line(&b->run, b->lines[mode], LINE_BYTES);
-    bench_words_add(w, "--limit=%d", b->batch);
-    bench_words_add(w, "--epochs=%d", STEPS);
-    bench_words_add(w, "--save-every=%depochs", STEPS);
-    bench_words_add(w, "--optimizer=sgd");
-    bench_words_add(w, "--lr=0.05");
-    TRY(training_run_do(&b->run));
+        snprintf(devices, sizeof devices, " %s=%d", has_ranks ? "--nproc-per-node" : "--replicas",
+                 ranks);
+    TRY(training_run_do(&b->run,
+                        "--mode=%s%s --batch-size=%d -- --limit=%d --epochs=%d "
+                        "--save-every=%depochs --optimizer=sgd --lr=0.05",
+                        MODE_NAMES[mode], devices, has_ranks ? b->batch / ranks : b->batch,
+                        b->batch, STEPS, STEPS));
+    snprintf(b->lines[mode], DEMO_LINE_BYTES, "%s", b->run.line);
     TRY(read_losses(b, b->losses[mode]));
     training_run_path(&b->run, "run/" CHECKPOINT_MODEL, path);
     return safetensors_open(path, &b->models[mode]);
@@ -106,7 +101,7 @@ static status show_losses(one_batch *b)
             json_array_append_new(cells, json_string(cell));
             json_array_append_new(all, json_real(b->losses[mode][step]));
         }
-        demo_row(b->d, cells);
+        demo_cells(b->d, cells);
         demo_fact(b->d, MODE_NAMES[mode], all);
     }
     bool all_same = same[0] && same[1] && same[2];
@@ -144,7 +139,7 @@ static status show_weights(one_batch *b)
     for (int mode = 0; mode < MODES && b->d->rank == 0; mode++) {
         double most = distance(b->models[0], b->models[mode]);
         snprintf(text, sizeof text, most > 0 ? "%.2g" : "0: the same bits", most);
-        demo_row(b->d, json_pack("[s, s]", MODE_NAMES[mode], mode == 0 ? "-" : text));
+        demo_row(b->d, "%s|%s", MODE_NAMES[mode], mode == 0 ? "-" : text);
         snprintf(text, sizeof text, "%s_distance", MODE_NAMES[mode]);
         demo_fact(b->d, text, json_real(most));
     }

@@ -1,5 +1,5 @@
 /* send, recv, isend, irecv, batch_isend_irecv: from one rank to another. */
-#include "app/demo/demo_table.h"
+#include "app/demo/demo.h"
 #include "base/clock.h"
 
 #include <stdio.h>
@@ -45,11 +45,7 @@ static status recv_bytes(const p2p *p, process_group *group, size_t count)
 /* "rank 0 | send of 1024 bytes | 200 | 201" */
 static void tell(demo *d, const char *call, double begins_ms, double ends_ms)
 {
-    char label[32], begins[32], ends[32];
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    snprintf(begins, sizeof begins, "%.1f ms", begins_ms);
-    snprintf(ends, sizeof ends, "%.1f ms", ends_ms);
-    demo_row(d, json_pack("[s, s, s, s]", label, call, begins, ends));
+    demo_row(d, "rank %d|%s|%.1f ms|%.1f ms", d->rank, call, begins_ms, ends_ms);
 }
 
 /* Rank 0 sends, after `send_late_ms`; rank 1 receives, after `recv_late_ms`. */
@@ -67,7 +63,7 @@ static status show_pass(const p2p *p, size_t count, int64_t send_late_ms, int64_
     if (!sends)
         TRY(check(p, count));
     else
-        demo_arrow(d, p->peer, "%zu bytes", count);
+        demo_arrow(d, d->rank, p->peer, "%zu bytes", count);
     snprintf(call, sizeof call, "%s %zu bytes", sends ? "send" : "recv", count);
     demo_columns(d, "", "call", "begins", "ends", NULL);
     tell(d, call, begins_ms, ends_ms);
@@ -137,7 +133,7 @@ static status show_async(const p2p *p)
              "changes it may send the change.",
              LATE_MS);
     if (sends)
-        demo_arrow(d, p->peer, "%d bytes", LARGE);
+        demo_arrow(d, d->rank, p->peer, "%d bytes", LARGE);
     demo_columns(d, "", "call", "begins", "ends", NULL);
     tell(d, sends ? "isend" : "irecv", 0, launched_ms);
     tell(d, "wait", waits_ms, ends_ms);
@@ -177,7 +173,7 @@ static status try_deadlock(const p2p *p, size_t count, double *elapsed_ms, char 
 static status show_exchange(const p2p *p, size_t count)
 {
     demo *d = p->d;
-    char label[32], why[512], ended[64];
+    char why[512];
     double elapsed_ms;
     TRY(try_deadlock(p, count, &elapsed_ms, why));
     bool done = why[0] == '\0';
@@ -192,9 +188,8 @@ static status show_exchange(const p2p *p, size_t count)
                     "here of one second (--timeout in a training). Rank 0 says:");
         demo_say(d, "%s", why);
     }
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    snprintf(ended, sizeof ended, "%s after %.1f ms", done ? "done" : "failed", elapsed_ms);
-    demo_row(d, json_pack("[s, s, s]", label, "send, then recv", ended));
+    demo_row(d, "rank %d|send, then recv|%s after %.1f ms", d->rank, done ? "done" : "failed",
+             elapsed_ms);
     demo_fact(d, done ? "exchanged_bytes" : "deadlock_bytes", json_integer((json_int_t)count));
     return demo_show(d);
 }
@@ -203,23 +198,17 @@ static status show_batch(const p2p *p)
 {
     demo *d = p->d;
     const collective both[] = {message(p, true), message(p, false)};
-    work *works[2];
     int64_t start_ns;
-    char label[32], ended[64];
     TRY(begin(p, &start_ns));
-    TRY(process_group_batch_isend_irecv(d->group, both, 2, NULL, works));
-    TRY(process_group_wait(d->group, works[0], NULL));
-    TRY(process_group_wait(d->group, works[1], NULL));
+    TRY(demo_swap(d, both));
     double elapsed_ms = demo_since_ms(start_ns);
     TRY(check(p, LARGE));
     demo_begin(d, "dist.batch_isend_irecv([send, recv])");
     demo_say(d, "The way out is to start both, and to wait after that: with isend and irecv, or "
                 "with a batch, none of whose messages waits for another. It needs no thought about "
                 "who sends first. NCCL wants a batch here, too.");
-    demo_arrow(d, p->peer, "%d bytes", LARGE);
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    snprintf(ended, sizeof ended, "done after %.1f ms", elapsed_ms);
-    demo_row(d, json_pack("[s, s, s]", label, "send and recv, together", ended));
+    demo_arrow(d, d->rank, p->peer, "%d bytes", LARGE);
+    demo_row(d, "rank %d|send and recv, together|done after %.1f ms", d->rank, elapsed_ms);
     return demo_show(d);
 }
 

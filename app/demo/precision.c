@@ -1,6 +1,6 @@
 /* What 16-bit floats do to gradients: those of a real batch, from a network that has trained for a
  * while, rounded in software. */
-#include "app/demo/demo_table.h"
+#include "app/demo/demo.h"
 
 #include "base/half.h"
 #include "base/memory.h"
@@ -162,11 +162,9 @@ static status show_formats(demo *d, const format formats[FORMATS])
                 "float32's range.");
     demo_columns(d, "", "exponent", "fraction", "smallest", "largest", "next after 1", NULL);
     for (int i = 0; i < FORMATS; i++) {
-        char after[24];
         const format *f = &formats[i];
-        snprintf(after, sizeof after, "%.8g", (double)f->after_one);
-        demo_row(d, json_pack("[s, i, i, f, f, s]", f->name, f->exponent_bits, f->fraction_bits,
-                              (double)f->smallest, (double)f->largest, after));
+        demo_row(d, "%s|#%d|#%d|#%.17g|#%.17g|%.8g", f->name, f->exponent_bits, f->fraction_bits,
+                 (double)f->smallest, (double)f->largest, (double)f->after_one);
     }
     return demo_show(d);
 }
@@ -205,9 +203,8 @@ static status show_gradients(numbers *p, const format formats[FORMATS])
     demo_columns(p->d, "gradient", "float32", "fp16", "bf16", NULL);
     for (size_t i = 0; i < sizeof places / sizeof places[0] && n > 0; i++) {
         float size = p->scaled[(size_t)(places[i].share * (double)(n - 1))];
-        demo_row(p->d,
-                 json_pack("[s, f, f, f]", places[i].name, (double)size,
-                           (double)formats[F16].round(size), (double)formats[BF16].round(size)));
+        demo_row(p->d, "%s|#%.17g|#%.17g|#%.17g", places[i].name, (double)size,
+                 (double)formats[F16].round(size), (double)formats[BF16].round(size));
     }
     demo_fact(p->d, "gradients", json_integer((json_int_t)n));
     return demo_show(p->d);
@@ -222,7 +219,7 @@ static status show_rounding(numbers *p, const format formats[FORMATS])
     for (int i = F16; i < FORMATS; i++) {
         char fact[24];
         fate f = look_at(p, p->gradients, &formats[i]);
-        demo_row(p->d, json_pack("[s, I]", formats[i].name, (json_int_t)f.zero));
+        demo_row(p->d, "%s|#%lld", formats[i].name, (long long)f.zero);
         snprintf(fact, sizeof fact, "%s_zero", formats[i].name);
         demo_fact(p->d, fact, json_integer(f.zero));
     }
@@ -232,13 +229,11 @@ static status show_rounding(numbers *p, const format formats[FORMATS])
 /* The same batch again, with the loss times `factor`; a row of what the format makes of it. */
 static status tell_scaled(numbers *p, const format *in, int factor, json_t *facts)
 {
-    char off[24];
     TRY(backward(p, p->steps, (float)factor));
     TRY(network_export(p->net, network_gradients(p->net), p->scaled));
     fate f = look_at(p, p->scaled, in);
-    snprintf(off, sizeof off, "%.3f %%", 100 * f.error);
-    demo_row(p->d, json_pack("[s, i, I, I, s]", in->name, factor, (json_int_t)f.zero,
-                             (json_int_t)f.infinite, off));
+    demo_row(p->d, "%s|#%d|#%lld|#%lld|%.3f %%", in->name, factor, (long long)f.zero,
+             (long long)f.infinite, 100 * f.error);
     json_array_append_new(facts, json_pack("[s, i, I, I, f]", in->name, factor, (json_int_t)f.zero,
                                            (json_int_t)f.infinite, f.error));
     return STATUS_OK;
@@ -292,12 +287,9 @@ static status show_steps(numbers *p, const format formats[FORMATS])
              "in 16 bits and keeps the weights in 32.",
              (double)LR);
     demo_columns(p->d, "weights kept as", "moved by this step", NULL);
-    for (int f = 0; f < FORMATS; f++) {
-        char share[32];
-        snprintf(share, sizeof share, "%.2f %%",
+    for (int f = 0; f < FORMATS; f++)
+        demo_row(p->d, "%s|%.2f %%", formats[f].name,
                  all > 0 ? 100.0 * (double)moved[f] / (double)all : 0);
-        demo_row(p->d, json_pack("[s, s]", formats[f].name, share));
-    }
     demo_fact(p->d, "moved",
               json_pack("[I, I, I]", (json_int_t)moved[F32], (json_int_t)moved[F16],
                         (json_int_t)moved[BF16]));

@@ -1,14 +1,13 @@
 /* A parameter server: all ranks send their gradients to rank 0, which alone makes the step and
  * sends the new weights to all. First with one weight, by real sends and receives; then the bytes
  * of a real training. */
-#include "app/demo/demo_table.h"
-#include "app/demo/training_run.h"
+#include "app/demo/child.h"
 
 #include <stdio.h>
 
 #define LR 0.5
 
-enum { LINE_BYTES = 512, STEPS = 2 };
+enum { STEPS = 2 };
 
 typedef struct ps {
     demo *d;
@@ -18,9 +17,8 @@ typedef struct ps {
 
 static void tell(const ps *p, double value)
 {
-    char label[32];
-    snprintf(label, sizeof label, p->d->rank == 0 ? "rank 0, the server" : "rank %d", p->d->rank);
-    demo_row(p->d, json_pack("[s, f]", label, value));
+    const char *what = p->d->rank == 0 ? ", the server" : "";
+    demo_row(p->d, "rank %d%s|#%.17g", p->d->rank, what, value);
 }
 
 static status show_gradients(ps *p)
@@ -43,7 +41,7 @@ static status show_push(ps *p)
     demo_say(p->d, "Rank 0 receives the gradient of each other rank, and takes the mean.");
     if (p->d->rank > 0) {
         TRY(process_group_send(p->d->group, &p->gradient, 1, DTYPE_F64, 0, NULL));
-        demo_arrow(p->d, 0, "gradient %g", p->gradient);
+        demo_arrow(p->d, p->d->rank, 0, "gradient %g", p->gradient);
     } else {
         p->mean = p->gradient / n;
         for (int from = 1; from < n; from++) {
@@ -71,7 +69,7 @@ static status show_pull(ps *p)
                  before, LR, p->mean, p->weight);
         for (int to = 1; to < p->d->world_size; to++) {
             TRY(process_group_send(p->d->group, &p->weight, 1, DTYPE_F64, to, NULL));
-            demo_arrow(p->d, to, "weight %g", p->weight);
+            demo_arrow(p->d, p->d->rank, to, "weight %g", p->weight);
         }
     }
     demo_columns(p->d, "", "weight", NULL);
@@ -81,22 +79,17 @@ static status show_pull(ps *p)
 }
 
 /* Rank 0: a real training, and a row about the busiest rank of it. */
-static status train(ps *p, const char *mode, char line[LINE_BYTES])
+static status train(ps *p, const char *mode)
 {
     char key[32];
-    bench_words *w = &p->run.words;
-    training_run_begin(&p->run);
-    bench_words_add(w, "--mode=%s", mode);
-    bench_words_add(w, "--nproc-per-node=%d", p->d->world_size);
-    training_run_line(&p->run, line, LINE_BYTES);
-    bench_words_add(w, "--batch-size=8");
-    bench_words_add(w, "--epochs=1");
-    bench_words_add(w, "--limit=%d", 8 * STEPS * p->d->world_size);
-    bench_words_add(w, "--no-save-model");
-    TRY(training_run_do(&p->run));
+    int ranks = p->d->world_size;
+    TRY(training_run_do(&p->run,
+                        "--mode=%s --nproc-per-node=%d -- "
+                        "--batch-size=8 --epochs=1 --limit=%d --no-save-model",
+                        mode, ranks, 8 * STEPS * ranks));
     int64_t sent = training_run_bytes(&p->run, "sent_busiest");
     int64_t received = training_run_bytes(&p->run, "received_busiest");
-    demo_row(p->d, json_pack("[s, I, I]", mode, (json_int_t)sent, (json_int_t)received));
+    demo_row(p->d, "%s|#%lld|#%lld", mode, (long long)sent, (long long)received);
     snprintf(key, sizeof key, "%s_sent", mode);
     demo_fact(p->d, key, json_integer(sent));
     snprintf(key, sizeof key, "%s_received", mode);
@@ -106,19 +99,18 @@ static status train(ps *p, const char *mode, char line[LINE_BYTES])
 
 static status show_training(ps *p)
 {
-    char line[LINE_BYTES] = "";
     demo_begin(p->d, "The same with a real model");
     demo_columns(p->d, "--mode", "sent", "received", NULL);
     if (p->d->rank == 0) {
         TRY(training_run_open(p->d, &p->run));
-        TRY(train(p, "ddp", line));
-        TRY(train(p, "ps", line));
+        TRY(train(p, "ddp"));
+        TRY(train(p, "ps"));
         int64_t parameters = (int64_t)training_run_number(&p->run, NULL, "parameters");
         demo_say(p->d,
                  "%s. The model has %lld weights of 4 bytes: S = %lld bytes. Below are the bytes "
                  "of one step that the busiest rank sends and receives; with ps that is the "
                  "server.",
-                 line, (long long)parameters, (long long)(4 * parameters));
+                 p->run.line, (long long)parameters, (long long)(4 * parameters));
         demo_fact(p->d, "parameters", json_integer(parameters));
     }
     return demo_show(p->d);
@@ -131,12 +123,8 @@ static status show_scaling(ps *p)
                    "N of S (mnist_ddp demo ring). So the server's link is what a large job "
                    "waits for.");
     demo_columns(p->d, "ranks", "server sends", "rank of a ring sends", NULL);
-    for (int ranks = 2; ranks <= 1024 && p->d->rank == 0; ranks *= ranks < 16 ? 2 : 8) {
-        char server[16], ring[16];
-        snprintf(server, sizeof server, "%4d S", ranks - 1);
-        snprintf(ring, sizeof ring, "%.3f S", 2.0 * (ranks - 1) / ranks);
-        demo_row(p->d, json_pack("[i, s, s]", ranks, server, ring));
-    }
+    for (int ranks = 2; ranks <= 1024 && p->d->rank == 0; ranks *= ranks < 16 ? 2 : 8)
+        demo_row(p->d, "#%d|%4d S|%.3f S", ranks, ranks - 1, 2.0 * (ranks - 1) / ranks);
     return demo_show(p->d);
 }
 

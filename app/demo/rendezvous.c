@@ -3,8 +3,7 @@
 #include "dist/rendezvous.h"
 
 #include "app/common/json_value.h"
-#include "app/demo/demo_child.h"
-#include "app/demo/demo_table.h"
+#include "app/demo/child.h"
 #include "base/clock.h"
 #include "base/host.h"
 #include "dist/membership/keys.h"
@@ -26,13 +25,6 @@ enum {
 #define LOOKED "demo/rendezvous/looked"  /* in the job's own store */
 #define PREFIX "mnist_ddp/" RUN_ID "/0/" /* what rendezvous_join puts before its keys */
 
-static json_t *label_of(const demo *d)
-{
-    char label[32];
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    return json_string(label);
-}
-
 static status show_variables(demo *d)
 {
     static const char *const names[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR",
@@ -43,13 +35,13 @@ static status show_variables(demo *d)
              "environment variables: the launcher, torchrun, or you by hand. Here they are:",
              d->world_size);
     demo_columns(d, "", NULL);
-    json_t *cells = json_pack("[o]", label_of(d));
+    json_t *cells = json_pack("[o]", json_sprintf("rank %d", d->rank));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = environment_text(names[i]);
         demo_columns(d, names[i], NULL);
         json_array_append_new(cells, json_string(value != NULL ? value : "not set"));
     }
-    demo_row(d, cells);
+    demo_cells(d, cells);
     TRY(demo_show(d));
     demo_begin(d, "MASTER_ADDR and MASTER_PORT");
     demo_say(d, "They are the same for all ranks, on all machines: the address of the one store "
@@ -58,21 +50,6 @@ static status show_variables(demo *d)
     demo_say(d, "All else the ranks tell each other there: init_process_group ends on no rank "
                 "before all have come. mnist_ddp demo store shows what a store can do.");
     return demo_show(d);
-}
-
-/* Rank 0 chooses a port and tells it by the job's store. */
-static status agree_on_port(demo *d, int *port)
-{
-    static const char key[] = "demo/rendezvous/port";
-    store *job = rendezvous_store(d->rdzv);
-    char text[NUMBER_BYTES];
-    if (d->rank == 0) {
-        snprintf(text, sizeof text, "%d", socket_address_free_port());
-        TRY(store_set(job, key, text, strlen(text)));
-    }
-    TRY(store_get_text(job, key, clock_deadline_ns(TIMEOUT_MS), text, sizeof text));
-    *port = atoi(text);
-    return STATUS_OK;
 }
 
 static store_options options_of(const rendezvous_place *place)
@@ -145,7 +122,7 @@ static status await_turn(const demo *d, const rendezvous_place *place)
 
 static status show_meeting(demo *d, const rendezvous_place *place, rendezvous **out)
 {
-    char found[FOUND_BYTES], came[NUMBER_BYTES], left[NUMBER_BYTES];
+    char found[FOUND_BYTES];
     int64_t start_ns;
     TRY(demo_begin_together(d, &start_ns));
     TRY(await_turn(d, place));
@@ -164,9 +141,7 @@ static status show_meeting(demo *d, const rendezvous_place *place, rendezvous **
     demo_say(d, "All leave at the same moment, after the last one has come. Who was early has "
                 "waited. That is why a job stands still if one rank was never started.");
     demo_columns(d, "", "came at", "left at", "found", NULL);
-    snprintf(came, sizeof came, "%.0f ms", came_ms);
-    snprintf(left, sizeof left, "%.0f ms", left_ms);
-    demo_row(d, json_pack("[o, s, s, s]", label_of(d), came, left, found));
+    demo_row(d, "rank %d|%.0f ms|%.0f ms|%s", d->rank, came_ms, left_ms, found);
     return demo_show(d);
 }
 
@@ -180,7 +155,7 @@ static status tell_key(demo *d, store *client, keys_text key, int *keys)
     snprintf(name, sizeof name, "/%s%s", PREFIX, key.text);
     snprintf(cut, sizeof cut, "%.*s%s", VALUE_COLUMNS, value,
              strlen(value) > VALUE_COLUMNS ? "..." : "");
-    demo_row(d, json_pack("[s, o]", name, json_value_text(cut)));
+    demo_cells(d, json_pack("[s, o]", name, json_value_text(cut)));
     free(value);
     ++*keys;
     return STATUS_OK;
@@ -264,8 +239,11 @@ static status meet_and_show(demo *d, const rendezvous_place *place)
 status rendezvous_demo(demo *d)
 {
     rendezvous_place place = d->place;
+    char port[NUMBER_BYTES];
     TRY(show_variables(d));
-    TRY(agree_on_port(d, &place.master_port));
+    snprintf(port, sizeof port, "%d", d->rank == 0 ? socket_address_free_port() : 0);
+    TRY(demo_share(d, "demo/rendezvous/port", port, sizeof port));
+    place.master_port = atoi(port);
     place.init_file[0] = '\0';
     place.agent_store = false;
     place.restart_count = 0;

@@ -2,12 +2,12 @@
  * N - 1 steps every rank sends one chunk to the next rank and adds the one that comes to its own:
  * after them each rank has one chunk's sum over all. In N - 1 more steps the sums go round. Each
  * rank sends 2 (N - 1) chunks, 2 (N - 1) / N of the array, however many ranks there are. */
-#include "app/demo/demo_table.h"
+#include "app/demo/demo.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { RANKS_MAX = 7, TAG = 7 };
+enum { RANKS_MAX = 7, TAG = 7, CELL_BYTES = 32 };
 
 /* What one rank has: a number per chunk, and the ranks whose numbers are in it. */
 typedef struct ring {
@@ -22,28 +22,19 @@ static int around(const ring *r, int number)
     return (number % n + n) % n;
 }
 
-/* Rank r brings 10^r, so that a sum's digits say whose numbers are in it. */
 static void fill(ring *r)
 {
-    double own = 1;
-    for (int rank = 0; rank < r->d->rank; rank++)
-        own *= 10;
     for (int c = 0; c < r->d->world_size; c++)
-        r->chunks[c] = own;
+        r->chunks[c] = demo_digit(r->d);
 }
 
 /* The rank's chunks; the one at `marked` with a star. */
-static json_t *row_of(const ring *r, int marked)
+static void tell_chunks(const ring *r, int marked)
 {
-    char label[32], cell[32];
-    json_t *cells = json_array();
-    snprintf(label, sizeof label, "rank %d", r->d->rank);
-    json_array_append_new(cells, json_string(label));
-    for (int c = 0; c < r->d->world_size; c++) {
-        snprintf(cell, sizeof cell, "%.0f%s", r->chunks[c], c == marked ? "*" : " ");
-        json_array_append_new(cells, json_string(cell));
-    }
-    return cells;
+    char row[RANKS_MAX * CELL_BYTES] = "";
+    for (int c = 0; c < r->d->world_size; c++)
+        snprintf(row + strlen(row), CELL_BYTES, "|%.0f%s", r->chunks[c], c == marked ? "*" : " ");
+    demo_row(r->d, "rank %d%s", r->d->rank, row);
 }
 
 static void say_columns(const ring *r)
@@ -74,10 +65,7 @@ static status exchange(ring *r, int out_chunk, double *got)
                                 .root = around(r, d->rank - 1),
                                 .tag = TAG,
                                 .prescale = 1}};
-    work *works[2];
-    TRY(process_group_batch_isend_irecv(d->group, both, 2, NULL, works));
-    TRY(process_group_wait(d->group, works[0], NULL));
-    TRY(process_group_wait(d->group, works[1], NULL));
+    TRY(demo_swap(d, both));
     r->sent_bytes += (int64_t)sizeof *got;
     r->received_bytes += (int64_t)sizeof *got;
     return STATUS_OK;
@@ -101,9 +89,9 @@ static status show_step(ring *r, int step, bool reduces)
                           "the rank before to its own. A star marks the chunk that has changed."
                         : "Each rank has the whole sum of one chunk. Now the sums go round: what "
                           "comes takes the place of what was there.");
-    demo_arrow(d, around(r, d->rank + 1), "chunk %d", out_chunk);
+    demo_arrow(d, d->rank, around(r, d->rank + 1), "chunk %d", out_chunk);
     say_columns(r);
-    demo_row(d, row_of(r, in_chunk));
+    tell_chunks(r, in_chunk);
     return demo_show(d);
 }
 
@@ -121,7 +109,7 @@ static status show_start(ring *r)
              "of r in each: so the digits of a sum say whose numbers are in it.",
              d->world_size);
     say_columns(r);
-    demo_row(d, row_of(r, -1));
+    tell_chunks(r, -1);
     return demo_show(d);
 }
 
@@ -143,10 +131,8 @@ static status show_end(ring *r)
              "%g: less than twice the array, however many ranks there are.",
              (long long)r->sent_bytes, array_bytes, formula);
     demo_columns(d, "", "bytes sent", "bytes received", "same as all_reduce", NULL);
-    char label[32];
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    demo_row(d, json_pack("[s, I, I, s]", label, (json_int_t)r->sent_bytes,
-                          (json_int_t)r->received_bytes, same ? "yes" : "NO"));
+    demo_row(d, "rank %d|#%lld|#%lld|%s", d->rank, (long long)r->sent_bytes,
+             (long long)r->received_bytes, same ? "yes" : "NO");
     demo_fact(d, "bytes_sent", json_integer(r->sent_bytes));
     demo_fact(d, "bytes_formula", json_real(formula));
     demo_fact(d, "array_bytes", json_integer((json_int_t)array_bytes));

@@ -1,7 +1,7 @@
 /* What DistributedSampler deals to each rank. */
 #include "data/sampler.h"
 
-#include "app/demo/demo_table.h"
+#include "app/demo/demo.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,15 +30,14 @@ static status deal(const demo *d, int64_t epoch, bool shuffle, uint32_t *out, sa
  * i * world_size + r of the epoch's order, whose last `padded` are repeated from its start. */
 static void tell(demo *d, const uint32_t *indices, const sampler_plan *plan)
 {
-    char label[32], list[ROW_BYTES] = "";
+    char list[ROW_BYTES] = "";
     uint32_t total = plan->per_rank * (uint32_t)d->world_size;
     for (uint32_t i = 0; i < plan->per_rank; i++) {
         uint32_t number = i * (uint32_t)d->world_size + (uint32_t)d->rank;
         snprintf(list + strlen(list), sizeof list - strlen(list), "%3u%s", indices[i],
                  number >= total - plan->padded ? "*" : " ");
     }
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    demo_row(d, json_pack("[s, s]", label, list));
+    demo_row(d, "rank %d|%s", d->rank, list);
 }
 
 static status show_epoch(demo *d, int64_t epoch, const char *title, const char *why)

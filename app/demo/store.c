@@ -1,14 +1,14 @@
 /* The store: what TCPStore's set, get, wait, add and compare_set do among the ranks. */
 #include "dist/store/store.h"
 
-#include "app/demo/demo_table.h"
+#include "app/demo/demo.h"
 #include "base/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LATE_MS = 300, WAIT_MS = 500, TIMEOUT_MS = 30000, ADDRESS_BYTES = 32 };
+enum { LATE_MS = 300, WAIT_MS = 500, TIMEOUT_MS = 30000, PORT_BYTES = 16 };
 
 typedef struct shown_store {
     demo *d;
@@ -16,18 +16,14 @@ typedef struct shown_store {
     store *client;
 } shown_store;
 
-/* Rank 0 tells the port by the job's own store. */
-static status tell_port(shown_store *s, int *port)
+/* Rank 0 serves it, and tells the port. */
+static status serve(shown_store *s, int *port)
 {
-    static const char key[] = "demo/store/port";
-    store *job = rendezvous_store(s->d->rdzv);
-    char text[ADDRESS_BYTES];
-    if (s->d->rank == 0) {
+    char text[PORT_BYTES];
+    if (s->d->rank == 0)
         TRY(store_server_create(s->d->place.master_addr, 0, &s->server));
-        snprintf(text, sizeof text, "%d", store_server_port(s->server));
-        TRY(store_set(job, key, text, strlen(text)));
-    }
-    TRY(store_get_text(job, key, clock_deadline_ns(TIMEOUT_MS), text, sizeof text));
+    snprintf(text, sizeof text, "%d", s->server != NULL ? store_server_port(s->server) : 0);
+    TRY(demo_share(s->d, "demo/store/port", text, sizeof text));
     *port = atoi(text);
     return STATUS_OK;
 }
@@ -35,9 +31,8 @@ static status tell_port(shown_store *s, int *port)
 static status show_open(shown_store *s)
 {
     demo *d = s->d;
-    char label[32];
     int port;
-    TRY(tell_port(s, &port));
+    TRY(serve(s, &port));
     TRY(store_create(&(store_options){.host = d->place.master_addr,
                                       .port = port,
                                       .timeout_ms = TIMEOUT_MS,
@@ -50,24 +45,15 @@ static status show_open(shown_store *s)
     demo_say(d, "Every job has one. The launcher serves it, or rank 0, at MASTER_ADDR and "
                 "MASTER_PORT.");
     demo_columns(d, "", "is_master", NULL);
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    demo_row(d, json_pack("[s, s]", label, d->rank == 0 ? "True" : "False"));
+    demo_row(d, "rank %d|%s", d->rank, d->rank == 0 ? "True" : "False");
     return demo_show(d);
 }
 
 /* "rank 1 | get("first_key") | 0 ms | 301 ms | first_value" */
 static void tell(demo *d, const char *call, double begins_ms, double ends_ms, const char *result)
 {
-    char label[32], begins[32], ends[32];
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    snprintf(begins, sizeof begins, "%.0f ms", begins_ms);
-    snprintf(ends, sizeof ends, "%.0f ms", ends_ms);
-    demo_row(d, json_pack("[s, s, s, s, s]", label, call, begins, ends, result));
-}
-
-static void say_columns(demo *d)
-{
     demo_columns(d, "", "call", "begins", "ends", "result", NULL);
+    demo_row(d, "rank %d|%s|%.0f ms|%.0f ms|%s", d->rank, call, begins_ms, ends_ms, result);
 }
 
 static status show_get(shown_store *s)
@@ -90,7 +76,6 @@ static status show_get(shown_store *s)
              "The other ranks get a key that is not there yet. get waits until it is: rank 0 sets "
              "it %d ms later. So a get is also a way to wait for somebody.",
              LATE_MS);
-    say_columns(d);
     tell(d, d->rank == 0 ? "set" : "get", begins_ms, ends_ms, got != NULL ? got : "");
     free(got);
     return demo_show(d);
@@ -111,7 +96,6 @@ static status show_wait(shown_store *s)
     demo_say(d, "Nobody sets this key. Every wait has a deadline, else a rank whose partner is "
                 "dead would wait for ever. After it the wait fails:");
     demo_say(d, "%s", why);
-    say_columns(d);
     tell(d, "wait", 0, ends_ms, st == STATUS_TIMEOUT ? "timed out" : "failed");
     demo_fact(d, "waited_ms", json_real(ends_ms));
     return demo_show(d);
@@ -120,7 +104,6 @@ static status show_wait(shown_store *s)
 static status show_add(shown_store *s)
 {
     demo *d = s->d;
-    char label[32];
     int64_t result, now;
     TRY(store_add(s->client, "counter", 1, &result));
     TRY(process_group_barrier(d->group));
@@ -132,8 +115,7 @@ static status show_add(shown_store *s)
     demo_say(d, "Whoever gets %d is the last. That is how ranks count themselves when they meet.",
              d->world_size);
     demo_columns(d, "", "its add returned", "in the end it is", NULL);
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    demo_row(d, json_pack("[s, I, I]", label, (json_int_t)result, (json_int_t)now));
+    demo_row(d, "rank %d|#%lld|#%lld", d->rank, (long long)result, (long long)now);
     return demo_show(d);
 }
 
@@ -152,7 +134,7 @@ static status show_compare(shown_store *s)
                 "name. The first one wins, and all see the same winner. Who that is may change "
                 "from run to run.");
     demo_columns(d, "", "wants to set", "it holds", NULL);
-    demo_row(d, json_pack("[s, s, s]", own, own, (const char *)holds));
+    demo_row(d, "%s|%s|%s", own, own, (const char *)holds);
     free(holds);
     TRY(demo_show(d));
     demo_begin(d, "What a store is for");

@@ -1,11 +1,9 @@
 /* An all-reduce up and down a tree. In step k rank r, a multiple of 2^k but not of 2^(k+1), sends
  * all it has to rank r - 2^k, and is done: half of the ranks are left. After log2 N steps rank 0
  * has the sum, and it goes back the same way. */
-#include "app/demo/demo_table.h"
+#include "app/demo/demo.h"
 
-#include <stdio.h>
-
-/* One rank. Rank r brings 10^r, so that a sum's digits say whose numbers are in it. */
+/* One rank. */
 typedef struct tree {
     demo *d;
     double value;
@@ -35,7 +33,7 @@ static status send_value(tree *t, int to)
 {
     TRY(process_group_send(t->d->group, &t->value, 1, DTYPE_F64, to, NULL));
     t->sent_bytes += (int64_t)sizeof t->value;
-    demo_arrow(t->d, to, "%.0f", t->value);
+    demo_arrow(t->d, t->d->rank, to, "%.0f", t->value);
     return STATUS_OK;
 }
 
@@ -48,11 +46,8 @@ static status receive_value(tree *t, int from, double *out)
 
 static void tell_value(const tree *t, bool changed)
 {
-    char label[32], cell[32];
-    snprintf(label, sizeof label, "rank %d", t->d->rank);
-    snprintf(cell, sizeof cell, "%.0f%s", t->value, changed ? "*" : " ");
     demo_columns(t->d, "", "number", NULL);
-    demo_row(t->d, json_pack("[s, s]", label, cell));
+    demo_row(t->d, "rank %d|%.0f%s", t->d->rank, t->value, changed ? "*" : " ");
 }
 
 static status show_up(tree *t, int level)
@@ -102,10 +97,7 @@ static status show_start(tree *t)
 
 static status show_end(tree *t)
 {
-    char label[32];
-    double sum = 1;
-    for (int r = 0; r < t->d->rank; r++)
-        sum *= 10;
+    double sum = demo_digit(t->d);
     TRY(process_group_all_reduce(t->d->group, &sum, 1, DTYPE_F64, REDUCE_SUM, NULL));
     bool same = sum >= t->value && sum <= t->value;
     demo_begin(t->d, "Every rank has the sum");
@@ -115,9 +107,8 @@ static status show_end(tree *t)
              "twice the array.",
              2 * t->levels, sizeof t->value);
     demo_columns(t->d, "", "bytes sent", "bytes received", "same as all_reduce", NULL);
-    snprintf(label, sizeof label, "rank %d", t->d->rank);
-    demo_row(t->d, json_pack("[s, I, I, s]", label, (json_int_t)t->sent_bytes,
-                             (json_int_t)t->received_bytes, same ? "yes" : "NO"));
+    demo_row(t->d, "rank %d|#%lld|#%lld|%s", t->d->rank, (long long)t->sent_bytes,
+             (long long)t->received_bytes, same ? "yes" : "NO");
     demo_fact(t->d, "steps", json_integer(2 * t->levels));
     demo_fact(t->d, "bytes_sent", json_integer(t->sent_bytes));
     TRY(demo_show(t->d));
@@ -131,21 +122,15 @@ static status show_comparison(tree *t)
              "For an array of S bytes. A small array is a matter of steps: a tree. A large one is "
              "a matter of bytes: a ring.");
     demo_columns(t->d, "ranks", "steps, tree", "steps, ring", "most sent, tree", "ring", NULL);
-    for (int ranks = 2; ranks <= 1024 && t->d->rank == 0; ranks *= ranks < 16 ? 2 : 8) {
-        char in_tree[16], in_ring[16];
-        snprintf(in_tree, sizeof in_tree, "%d S", levels_of(ranks));
-        snprintf(in_ring, sizeof in_ring, "%.3f S", 2.0 * (ranks - 1) / ranks);
-        demo_row(t->d, json_pack("[i, i, i, s, s]", ranks, 2 * levels_of(ranks), 2 * (ranks - 1),
-                                 in_tree, in_ring));
-    }
+    for (int ranks = 2; ranks <= 1024 && t->d->rank == 0; ranks *= ranks < 16 ? 2 : 8)
+        demo_row(t->d, "#%d|#%d|#%d|%d S|%.3f S", ranks, 2 * levels_of(ranks), 2 * (ranks - 1),
+                 levels_of(ranks), 2.0 * (ranks - 1) / ranks);
     return demo_show(t->d);
 }
 
 status tree_demo(demo *d)
 {
-    tree t = {.d = d, .value = 1, .levels = levels_of(d->world_size)};
-    for (int r = 0; r < d->rank; r++)
-        t.value *= 10;
+    tree t = {.d = d, .value = demo_digit(d), .levels = levels_of(d->world_size)};
     TRY(show_start(&t));
     for (int level = 0; level < t.levels; level++)
         TRY(show_up(&t, level));

@@ -1,6 +1,5 @@
 /* What the launcher makes of --nnodes, --nproc-per-node and --node-rank: what it says itself. */
-#include "app/demo/demo_child.h"
-#include "app/demo/demo_table.h"
+#include "app/demo/child.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,10 +33,8 @@ static bool read_placed(const char *line, placed *out)
 /* Of a node: its first rank and its last one. */
 static void tell_node(demo *d, const placed *first, const placed *last)
 {
-    char ranks[32], local[32];
-    snprintf(ranks, sizeof ranks, "%d to %d", first->rank, last->rank);
-    snprintf(local, sizeof local, "%d to %d", first->local_rank, last->local_rank);
-    demo_row(d, json_pack("[i, s, s, i]", first->node_rank, local, ranks, first->world_size));
+    demo_row(d, "#%d|%d to %d|%d to %d|#%d", first->node_rank, first->local_rank, last->local_rank,
+             first->rank, last->rank, first->world_size);
 }
 
 /* A row for each node. Returns how many ranks there are. */

@@ -1,6 +1,6 @@
 #include "app/launch/agent_store.h"
 
-#include "app/common/local_network.h"
+#include "app/common/machine.h"
 #include "app/options/options_table.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 #include "app/launch/roster.h"
 
-#include "app/common/local_network.h"
+#include "app/common/machine.h"
 #include "app/launch/agent_store.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -178,14 +178,11 @@ static void name_image(const image_file *file, uint32_t i, char out[NAME_BYTES])
 
 static json_t *make_json(const char *name, const dataset_facts *set, const prediction *p)
 {
-    json_t *object = json_object(), *probabilities = json_array();
+    json_t *probabilities = json_array();
     for (int i = 0; i < NETWORK_CLASSES; i++)
         json_array_append_new(probabilities, json_value_rounded(p->probabilities[i], 6));
-    json_object_set_new(object, "file", json_value_text(name));
-    json_object_set_new(object, "label", json_integer(p->label));
-    json_object_set_new(object, "class", json_string(set->classes[p->label]));
-    json_object_set_new(object, "probabilities", probabilities);
-    return object;
+    return json_pack("{s:o, s:i, s:s, s:o}", "file", json_value_text(name), "label", p->label,
+                     "class", set->classes[p->label], "probabilities", probabilities);
 }
 
 /* Eighths of a column if the characters are there. */
@@ -285,12 +282,9 @@ static int predict_file(predictor *p, const char *word)
         st = predict_images(p, &file);
         code = EXIT_CODE_INTERNAL;
     }
-    if (st != STATUS_OK && p->results != NULL) {
-        json_t *object = json_object();
-        json_object_set_new(object, "file", json_value_text(word));
-        json_object_set_new(object, "error", json_value_text(status_text()));
-        json_array_append_new(p->results, object);
-    }
+    if (st != STATUS_OK && p->results != NULL)
+        json_array_append_new(p->results, json_pack("{s:o, s:o}", "file", json_value_text(word),
+                                                    "error", json_value_text(status_text())));
     image_file_free(&file);
     if (st != STATUS_OK && p->results == NULL && p->opts->quiet)
         puts("?"); /* so that the lines after it stand beside their files */

@@ -3,7 +3,7 @@
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/common/run_config.h"
-#include "app/common/runs_folder.h"
+#include "app/common/run_files.h"
 #include "base/log.h"
 
 #include <stdlib.h>

@@ -1,12 +1,14 @@
+/* mnist_ddp serve. */
 #include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/common/http_server_ops.h"
 #include "app/common/json_value.h"
-#include "app/common/local_network.h"
+#include "app/common/machine.h"
 #include "app/common/page_files.h"
+#include "app/common/run_files.h"
 #include "app/common/standard_streams.h"
 #include "app/predict/trained_model.h"
-#include "app/serve/run_watch.h"
+#include "base/file.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/module.h"
@@ -14,15 +16,160 @@
 #include "data/raster.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
+#include "model/checkpoint.h"
 #include "model/classifier.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+enum { RUN_WATCH_GENERATION_BYTES = 64 };
+
+typedef struct run_watch {
+    char folder[FILE_PATH_BYTES];     /* "": there is only a model */
+    char model_path[FILE_PATH_BYTES]; /* of the safetensors file */
+    struct stat model;                /* that the caller has dealt with, or zeros */
+} run_watch;
+
+enum { PART_BYTES = 200 << 10 };
+
+/* `path`: a folder, in which nothing need be yet, or a safetensors file. STATUS_INVALID if it is
+ * neither. */
+static status run_watch_open(const char *path, run_watch *out)
+{
+    run_watch watch = {0};
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return FAIL(STATUS_INVALID, "%s: %s; name a run's folder or a safetensors file", path,
+                    strerror(errno));
+    if (strlen(path) >= sizeof watch.folder)
+        return FAIL(STATUS_INVALID, "%.80s...: the path is too long", path);
+    if (S_ISDIR(info.st_mode)) {
+        strcpy(watch.folder, path);
+        TRY(file_join(path, CHECKPOINT_MODEL, watch.model_path));
+    } else {
+        strcpy(watch.model_path, path);
+    }
+    *out = watch;
+    return STATUS_OK;
+}
+
+static bool is_same_time(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* Whether there is another model than the one that was dealt with. *found is then it: the caller
+ * who has dealt with it assigns it to watch->model. */
+static bool run_watch_model_is_new(const run_watch *watch, struct stat *found)
+{
+    struct stat now;
+    const struct stat *last = &watch->model;
+    if (stat(watch->model_path, &now) != 0 ||
+        (now.st_ino == last->st_ino && now.st_size == last->st_size &&
+         is_same_time(&now.st_mtim, &last->st_mtim)))
+        return false;
+    *found = now;
+    return true;
+}
+
+/* When a file of the run was written; zeros if it is not there. */
+static struct timespec time_of(const run_watch *watch, const char *name)
+{
+    char path[FILE_PATH_BYTES];
+    struct stat info = {0};
+    if (file_join(watch->folder, name, path) == STATUS_OK)
+        (void)!stat(path, &info);
+    return info.st_mtim;
+}
+
+/* Each start of the run writes config.json anew. */
+static void name_generation(const run_watch *watch, char out[RUN_WATCH_GENERATION_BYTES])
+{
+    const struct timespec start = time_of(watch, RUN_FILE_CONFIG);
+    snprintf(out, RUN_WATCH_GENERATION_BYTES, "%lld.%09ld", (long long)start.tv_sec, start.tv_nsec);
+}
+
+/* A line that is no JSON, as a torn one, is left out. Returns the bytes of all that are whole. */
+static size_t parse_lines(const char *text, size_t size_bytes, json_t *lines)
+{
+    size_t at = 0;
+    const char *end;
+    while ((end = memchr(text + at, '\n', size_bytes - at)) != NULL) {
+        size_t length = (size_t)(end - text) - at;
+        json_t *line = json_text_parse(text + at, length, 0, NULL);
+        if (json_is_object(line))
+            json_array_append(lines, line);
+        json_decref(line);
+        at += length + 1;
+    }
+    return at;
+}
+
+/* Returns where the next line begins. *from is 0 if the file has become shorter. */
+static long long read_lines(const run_watch *watch, long long *from, json_t *lines)
+{
+    char path[FILE_PATH_BYTES];
+    struct stat info;
+    int fd = -1;
+    if (file_join(watch->folder, RUN_FILE_METRICS, path) != STATUS_OK ||
+        file_open(path, &fd, &info) != STATUS_OK) {
+        *from = 0;
+        return 0;
+    }
+    *from = *from > info.st_size ? 0 : *from;
+    char *text = malloc(PART_BYTES);
+    ssize_t n = text != NULL ? pread(fd, text, PART_BYTES, (off_t)*from) : 0;
+    size_t used = n > 0 ? parse_lines(text, (size_t)n, lines) : 0;
+    if (n == PART_BYTES && used == 0) /* a part of a line that is none of ours */
+        used = PART_BYTES;
+    free(text);
+    close(fd);
+    return *from + (long long)used;
+}
+
+/* The result of an earlier start stays until the latest one has its own. */
+static bool is_done(const run_watch *watch)
+{
+    const struct timespec none = {0}, start = time_of(watch, RUN_FILE_CONFIG),
+                          result = time_of(watch, RUN_FILE_RESULT);
+    if (is_same_time(&result, &none))
+        return false;
+    return result.tv_sec != start.tv_sec ? result.tv_sec > start.tv_sec
+                                         : result.tv_nsec >= start.tv_nsec;
+}
+
+/* What metrics.jsonl (docs/run-folder.md) holds from byte `from` on, as
+ *
+ *     {"name": "a", "done": false, "generation": "...", "from": 0, "next": 4711, "lines": [...]}
+ *
+ * with whole lines only, and at most some 200 KB of them: the rest is had with from = next. If a
+ * resume has begun the file anew, `generation` (NULL or the last answer's, of
+ * RUN_WATCH_GENERATION_BYTES at most) is another one, and the answer is from its beginning. The run
+ * is done if its latest start has left a result.json. NULL if there is no folder. What cannot be
+ * read is left out. */
+static json_t *run_watch_lines(const run_watch *watch, const char *generation, long long from)
+{
+    char now[RUN_WATCH_GENERATION_BYTES];
+    if (watch->folder[0] == '\0')
+        return NULL;
+    json_t *lines = json_array();
+    name_generation(watch, now);
+    if (generation == NULL || strcmp(generation, now) != 0)
+        from = 0;
+    long long next = read_lines(watch, &from, lines);
+    return json_pack("{s:o, s:b, s:s, s:I, s:I, s:o}", "name", json_value_text(watch->folder),
+                     "done", (int)is_done(watch), "generation", now, "from", (json_int_t)from,
+                     "next", (json_int_t)next, "lines", lines);
+}
 
 /* What the server answers: a page to draw on, what the model takes a drawing for, what the run has
  * come to.
@@ -95,16 +242,13 @@ static json_t *make_model(const site *s)
 {
     if (s->loads == 0)
         return json_null();
-    json_t *object = json_object(), *classes = json_array();
+    json_t *classes = json_array();
     const network *net = classifier_network(s->model.classifier);
     for (int i = 0; i < NETWORK_CLASSES; i++)
         json_array_append_new(classes, json_string(s->model.dataset->classes[i]));
-    json_object_set_new(object, "name", json_value_text(s->model.path));
-    json_object_set_new(object, "kind", json_string(model_kind_name(network_kind(net))));
-    json_object_set_new(object, "dataset", json_string(s->model.dataset->title));
-    json_object_set_new(object, "classes", classes);
-    json_object_set_new(object, "loads", json_integer(s->loads));
-    return object;
+    return json_pack("{s:o, s:s, s:s, s:o, s:i}", "name", json_value_text(s->model.path), "kind",
+                     model_kind_name(network_kind(net)), "dataset", s->model.dataset->title,
+                     "classes", classes, "loads", s->loads);
 }
 
 /* A number up to the end of `text`; false if there is another thing. */
@@ -128,10 +272,9 @@ static void answer_watch(site *s, const char *rest, http_answer *out)
         return;
     }
     snprintf(generation, sizeof generation, "%.*s", (int)(slash - rest), rest);
-    json_t *object = json_object(), *run = run_watch_lines(&s->watch, generation, from);
-    json_object_set_new(object, "model", make_model(s));
-    json_object_set_new(object, "run", run != NULL ? run : json_null());
-    json_object_set_new(object, "examples", json_integer(s->examples.count));
+    json_t *run = run_watch_lines(&s->watch, generation, from);
+    json_t *object = json_pack("{s:o, s:o, s:i}", "model", make_model(s), "run",
+                               run != NULL ? run : json_null(), "examples", (int)s->examples.count);
     answer_json(s, 200, object, out);
 }
 
@@ -142,19 +285,15 @@ static void answer_examples(site *s, const char *rest, http_answer *out)
         answer_text(404, "not found\n", out);
         return;
     }
-    json_t *object = json_object(), *list = json_array();
+    json_t *list = json_array();
     for (int i = 0; i < EXAMPLES && s->examples.count > 0; i++) {
         size_t index = ((size_t)first + (size_t)i) % s->examples.count;
-        json_t *example = json_object();
-        json_object_set_new(example, "index", json_integer((json_int_t)index));
-        json_object_set_new(example, "label", json_integer(s->examples.labels[index]));
-        json_object_set_new(
-            example, "picture",
-            json_value_hex(s->examples.images + index * DATASET_PIXELS, DATASET_PIXELS));
-        json_array_append_new(list, example);
+        const uint8_t *image = s->examples.images + index * DATASET_PIXELS;
+        json_array_append_new(list, json_pack("{s:I, s:i, s:o}", "index", (json_int_t)index,
+                                              "label", (int)s->examples.labels[index], "picture",
+                                              json_value_hex(image, DATASET_PIXELS)));
     }
-    json_object_set_new(object, "examples", list);
-    answer_json(s, 200, object, out);
+    answer_json(s, 200, json_pack("{s:o}", "examples", list), out);
 }
 
 static status predict(site *s, const http_request *request, json_t *object)

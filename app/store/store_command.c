@@ -1,7 +1,7 @@
 #include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
-#include "app/common/local_network.h"
+#include "app/common/machine.h"
 #include "app/common/stop_signals.h"
 #include "app/options/command_table.h"
 #include "app/options/options.h"
@@ -31,14 +31,11 @@ static status print_address(const options *opts, int port)
         LOG_W("--bind %s: whoever reaches this machine can read and change the store; there is "
               "neither a password nor encryption",
               opts->server.bind);
-    if (opts->json) {
-        json_t *object = json_object();
-        json_object_set_new(object, "address", json_value_text(name));
-        json_object_set_new(object, "port", json_integer(port));
-        TRY(json_value_print(object));
-    } else {
+    if (opts->json)
+        TRY(json_value_print(
+            json_pack("{s:o, s:i}", "address", json_value_text(name), "port", port)));
+    else
         puts(name);
-    }
     if (fflush(stdout) != 0)
         return FAIL(STATUS_IO, "stdout: %s", strerror(errno));
     return STATUS_OK;

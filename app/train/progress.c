@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <poll.h>
@@ -65,18 +66,178 @@ void progress_open(const rank_context *rank, const rank_signals *signals, int64_
                                                                                  : PROGRESS_BY_TIME;
 }
 
-static void open_bar(progress *p, int64_t epoch)
+/* The first step takes longer than the others: as soon as there is a second one, time counts from
+ * its end. Tests and checkpoints count: as many are to come. */
+static void estimate_end(pace *p, const rank_context *rank, const step_line *line)
 {
-    if (p->terminal_fd < 0 ||
-        progress_bar_open(p->terminal_fd, p->rank, p->started_ns, epoch, &p->bar) != STATUS_OK)
-        return;
+    int64_t step = line->epoch * line->steps + line->step;
+    int64_t left = rank->opts->epochs * line->steps - step - 1;
+    int64_t since_ns = p->is_under_way ? p->first_ns : p->epoch_started_ns;
+    int64_t done = p->is_under_way ? step - p->first_step : 1;
+    if (!p->is_under_way) {
+        p->is_under_way = true;
+        p->first_step = step;
+        p->first_ns = line->now_ns;
+    }
+    if (done > 0)
+        p->end_ns = line->now_ns +
+                    (int64_t)((double)(line->now_ns - since_ns) * (double)left / (double)done);
+}
+
+static void pace_note(pace *p, const rank_context *rank, const step_line *line)
+{
+    double elapsed_s = clock_seconds(line->now_ns - p->epoch_started_ns);
+    p->images_per_s =
+        (double)line->samples * rank->place.world_size / (elapsed_s > 0 ? elapsed_s : 1);
+    p->steps_per_s = p->images_per_s / (double)rank_context_global_batch(rank);
+    estimate_end(p, rank, line);
+}
+
+/* A wait that is shown lasts a second, and whom it is for is looked up once a second. */
+static const int64_t SHOWN_NS = 1000000000;
+
+enum { MOST_NAMED = 3 };
+
+/* What is left out last, and so on. */
+enum {
+    STEPS_PRIORITY = 1,
+    PASSED_PRIORITY,
+    IMAGES_PRIORITY,
+    BAR_PRIORITY,
+    LOSS_PRIORITY,
+    LEFT_PRIORITY,
+    DOING_PRIORITY,
+    EPOCH_PRIORITY
+};
+
+/* Whom the ranks of this host wait for if all of them have come. */
+static void name_nodes(const rendezvous_place *place, char out[LATE_RANKS_BYTES])
+{
+    int nodes = place->local_world_size > 0 ? place->world_size / place->local_world_size : 1;
+    snprintf(out, LATE_RANKS_BYTES, "%s",
+             nodes == 2  ? "node 1"
+             : nodes > 2 ? "another node"
+                         : "the other ranks");
+}
+
+/* Ranks of this host that have not entered the collective: "rank 1", "rank 1 (stopped), rank 3". */
+static void name_late(const rank_context *rank, uint64_t awaited, char out[LATE_RANKS_BYTES])
+{
+    const char *folder = rank_context_dump_folder();
+    int named = 0, length = 0;
+    for (int r = 0; folder != NULL && r < rank->place.local_world_size; r++) {
+        rank_snapshot s;
+        if (r == rank->place.rank || rank_status_read(folder, r, &s) != STATUS_OK ||
+            s.attempt != (int)rendezvous_place_attempt(&rank->place) || s.entered >= awaited)
+            continue;
+        if (named++ < MOST_NAMED)
+            length += snprintf(out + length, (size_t)(LATE_RANKS_BYTES - length), "%srank %d%s",
+                               named > 1 ? ", " : "", r,
+                               s.state == RANK_STOPPED ? " (stopped)"
+                               : s.state == RANK_GONE  ? " (gone)"
+                                                       : "");
+    }
+    if (named > MOST_NAMED)
+        snprintf(out + length, (size_t)(LATE_RANKS_BYTES - length), ", ...");
+    if (named == 0)
+        name_nodes(&rank->place, out);
+}
+
+/* Does rank 0 wait for others, for a second or longer? */
+static bool look_for_late(progress *p, const rank_snapshot *own, int64_t now_ns)
+{
+    if (own->waits != p->waits || own->waits == 0) {
+        p->waits = own->waits;
+        p->since_ns = now_ns;
+        p->looked_ns = 0;
+    }
+    if (p->waits == 0 || now_ns - p->since_ns < SHOWN_NS)
+        return false;
+    if (now_ns - p->looked_ns >= SHOWN_NS) {
+        p->looked_ns = now_ns;
+        name_late(p->rank, p->waits, p->late);
+    }
+    return true;
+}
+
+/* So many columns has a number up to this one: what stands after it keeps its place. */
+static int digits(int number)
+{
+    return snprintf(NULL, 0, "%d", number);
+}
+
+static void tell_training(const progress *p, status_parts *out)
+{
+    int steps = p->step.steps;
+    status_parts_add(out, DOING_PRIORITY, "%*d/%d", digits(steps), p->step.step + 1, steps);
+    status_parts_add(out, LOSS_PRIORITY, "loss %.4f", p->loss);
+    status_parts_add(out, IMAGES_PRIORITY, "%.0f images/s", p->pace.images_per_s);
+    status_parts_add(out, STEPS_PRIORITY,
+                     p->pace.steps_per_s < 10 ? "%.1f steps/s" : "%.0f steps/s",
+                     p->pace.steps_per_s);
+}
+
+static void tell_evaluation(const rank_context *rank, status_parts *out)
+{
+    const dataset *set = atomic_load_explicit(&rank->evaluated, memory_order_relaxed);
+    uint32_t tested = atomic_load_explicit(&rank->tested, memory_order_relaxed);
+    uint32_t images = set != NULL ? set->count : rank->test_set.count;
+    status_parts_add(out, DOING_PRIORITY, "%s %*" PRIu32 "/%" PRIu32 " images",
+                     set == &rank->val_set ? "validating" : "testing", digits((int)images),
+                     tested < images ? tested : images, images);
+}
+
+/* What rank 0 does now. */
+static void tell_doing(progress *p, int64_t now_ns, status_parts *out)
+{
+    const rank_context *rank = p->rank;
+    rank_snapshot own;
+    rank_status_look(rank->page, &own);
+    if (look_for_late(p, &own, now_ns))
+        status_parts_add(out, DOING_PRIORITY, "waiting for %s (%.0f s)", p->late,
+                         clock_seconds(now_ns - p->since_ns));
+    else if (own.now == MOMENT_EVALUATION)
+        tell_evaluation(rank, out);
+    else if (own.now == MOMENT_CHECKPOINT)
+        status_parts_add(out, DOING_PRIORITY, "saving a checkpoint");
+    else if (p->step.steps == 0)
+        status_parts_add(out, DOING_PRIORITY, "starting");
+    else
+        tell_training(p, out);
+}
+
+static void tell_time(const progress *p, int64_t now_ns, status_parts *out)
+{
+    int64_t left_ns = p->pace.end_ns - now_ns; /* <= 0: not known, or the last test goes on */
+    status_parts_add_time(out, PASSED_PRIORITY, clock_seconds(now_ns - p->started_ns), "passed");
+    if (left_ns > 0)
+        status_parts_add_time(out, LEFT_PRIORITY, clock_seconds(left_ns), "left");
+}
+
+static void tell_bar(void *ctx, status_parts *out)
+{
+    progress *p = ctx;
+    int64_t now_ns = clock_now_ns();
+    status_parts_add(out, EPOCH_PRIORITY, "epoch %" PRId64 "/%" PRId64, p->step.epoch + 1,
+                     p->rank->opts->epochs);
+    tell_doing(p, now_ns, out);
+    tell_time(p, now_ns, out);
+    out->bar_priority = BAR_PRIORITY;
+    if (p->step.steps > 0)
+        out->done = (double)(p->step.step + 1) / p->step.steps;
+    atomic_store_explicit(&p->bar_has_step, true, memory_order_relaxed);
+}
+
+static void open_bar(progress *p)
+{
+    status_line_open(p->terminal_fd, tell_bar, p, &p->bar);
     bool is_there = p->terminal.erases || p->out == stderr; /* the log, on this terminal */
-    p->bar_tells_steps = p->by == PROGRESS_BY_TIME && is_there;
+    p->bar_tells_steps = p->bar.is_drawn && p->by == PROGRESS_BY_TIME && is_there;
 }
 
 void progress_close_bar(progress *p)
 {
-    progress_bar_close(&p->bar);
+    status_line_close(&p->bar);
 }
 
 /* Returns whether a line can be written: as soon as there is room, or false if the rank is asked to
@@ -222,12 +383,20 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
     if (!o->dry_run)
         progress_path(p, "results", run_dir);
     resume_header(p, start_epoch, start_step);
-    open_bar(p, start_epoch);
+    p->step.epoch = start_epoch;
+    open_bar(p);
 }
 
 void progress_epoch_start(progress *p)
 {
-    pace_begin_epoch(&p->pace, clock_now_ns());
+    p->pace.epoch_started_ns = clock_now_ns();
+}
+
+/* The bar is to show the last step of an epoch, and another one after what it has shown. */
+static bool bar_wants_step(const progress *p, int step, int steps)
+{
+    return atomic_load_explicit(&p->bar_has_step, memory_order_relaxed) ||
+           (p->bar.is_drawn && step + 1 == steps);
 }
 
 static bool line_is_due(const progress *p, int step)
@@ -240,7 +409,7 @@ static bool line_is_due(const progress *p, int step)
 
 bool progress_wants_step(const progress *p, int step, int steps)
 {
-    return progress_bar_wants_step(&p->bar, step, steps) || line_is_due(p, step);
+    return bar_wants_step(p, step, steps) || line_is_due(p, step);
 }
 
 static bool shows_steps(const progress *p)
@@ -285,10 +454,15 @@ static double plain(double loss)
 void progress_step(progress *p, const step_line *line, double loss)
 {
     loss = plain(loss);
+    if (p->bar.open)
+        pthread_mutex_lock(&p->bar.lock);
     pace_note(&p->pace, p->rank, line);
+    p->step = *line;
+    p->loss = loss;
+    if (p->bar.open)
+        pthread_mutex_unlock(&p->bar.lock);
+    atomic_store_explicit(&p->bar_has_step, false, memory_order_relaxed);
     rank_status_pace(p->rank->page, loss, p->pace.images_per_s);
-    if (progress_bar_wants_step(&p->bar, line->step, line->steps))
-        progress_bar_note(&p->bar, line, &p->pace, loss);
     if (line_is_due(p, line->step))
         print_step(p, line, loss);
 }
@@ -318,7 +492,7 @@ static void print_pytorch_test(progress *p, const evaluation *test)
 void progress_test(progress *p, int64_t epoch, int step, int steps, const evaluation *test)
 {
     char tested[TESTED_BYTES];
-    pace_leave_out(&p->pace, (int64_t)(test->elapsed_s * 1e9));
+    p->pace.epoch_started_ns += (int64_t)(test->elapsed_s * 1e9);
     print_pytorch_test(p, test);
     describe_test(p, test, tested);
     if (p->style != PROGRESS_PYTORCH)

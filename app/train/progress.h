@@ -1,14 +1,17 @@
 /* What a person reads of a run while it goes on. The log, on stdout, has a header, lines about
- * steps, tests and epochs. On a terminal a status line (progress_bar.h) stands below it on stderr.
- * Only rank 0's prints. The run's folder gets the same lines (app/common/run_log.h). */
+ * steps, tests and epochs. On a terminal a status line stands below it on stderr: how far the
+ * training is, how fast it goes, and what rank 0 does when it does not train: it tests, saves, or
+ * waits for a rank. Only rank 0's prints. The run's folder gets the same lines
+ * (app/common/run_log.h). */
 #ifndef MNIST_DDP_APP_TRAIN_PROGRESS_H
 #define MNIST_DDP_APP_TRAIN_PROGRESS_H
 
 #include "app/common/terminal.h"
 #include "app/train/evaluate.h"
-#include "app/train/progress_bar.h"
+#include "app/train/rank_context.h"
 #include "app/train/rank_signals.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 typedef enum progress_style {
@@ -22,7 +25,25 @@ typedef enum progress_due {
     PROGRESS_BY_TIME,  /* every two seconds */
 } progress_due;
 
-enum { PROGRESS_PLACE_BYTES = 64 };
+/* A step that has been taken: what a line about it says, beside its loss. */
+typedef struct step_line {
+    int64_t epoch, now_ns;
+    int step, steps;  /* step: of the epoch's `steps`, from 0 */
+    uint32_t samples; /* of this rank's epoch that are done */
+    int batch_n;      /* of the last batch */
+} step_line;
+
+/* How fast a training goes, and when it ends if it goes on so. Begins zeroed. */
+typedef struct pace {
+    double images_per_s, steps_per_s; /* of all ranks, of the epoch so far */
+    int64_t end_ns;                   /* when the last epoch ends; 0: not known yet */
+
+    int64_t epoch_started_ns;     /* later by each test since then */
+    int64_t first_step, first_ns; /* of the run: the first step that was noted, */
+    bool is_under_way;            /* if one was */
+} pace;
+
+enum { PROGRESS_PLACE_BYTES = 64, LATE_RANKS_BYTES = 80 };
 
 /* Begins zeroed, and stays where it is while it is open. */
 typedef struct progress {
@@ -40,8 +61,17 @@ typedef struct progress {
     int64_t next_line_ns;    /* of PROGRESS_BY_TIME */
     int64_t started_ns;      /* of the program */
     int64_t start_epoch;     /* completed before this start of the run */
+
+    status_line bar;
+    step_line step; /* the latest, its loss and its pace: with the bar's lock */
+    double loss;
     pace pace;
-    progress_bar bar;
+    atomic_bool bar_has_step; /* the bar has shown the latest step: another one is wanted */
+
+    /* Of the bar's thread: the collective that rank 0 waits in, and for whom. */
+    uint64_t waits;
+    int64_t since_ns, looked_ns;
+    char late[LATE_RANKS_BYTES];
 } progress;
 
 /* Borrows both; `rank` is open. `started_ns`: when the program was started. As with any program, a

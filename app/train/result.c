@@ -1,7 +1,7 @@
 #include "app/train/result.h"
 
 #include "app/common/json_value.h"
-#include "app/common/nccl_record.h"
+#include "app/common/machine.h"
 #include "app/common/run_files.h"
 #include "app/train/run_facts.h"
 #include "base/clock.h"

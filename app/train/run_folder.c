@@ -1,7 +1,6 @@
 #include "app/train/run_folder.h"
 
 #include "app/common/run_files.h"
-#include "app/common/runs_folder.h"
 #include "app/train/folder_owner.h"
 #include "app/train/run_identity.h"
 #include "base/file.h"

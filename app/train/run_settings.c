@@ -3,7 +3,6 @@
 #include "app/common/json_value.h"
 #include "app/common/run_config.h"
 #include "app/common/run_files.h"
-#include "app/common/runs_folder.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"

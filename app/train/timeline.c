@@ -1,6 +1,6 @@
 #include "app/train/timeline.h"
 
-#include "app/trace/trace_clock.h"
+#include "app/trace/run_trace.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "kernels/stream_trace.h"

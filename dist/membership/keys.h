@@ -40,7 +40,7 @@
  *   shm                  the socket at which rank 0 hands out the shared memory
  *   left, all_left       counts the ranks that need gloo no longer; all do
  *
- * Of a job's ranks (health/hang_report.c, app/trace/trace_gather.c):
+ * Of a job's ranks (health/hang_report.c, app/trace/run_trace.c):
  *
  *   alive/<r>       a watched key that goes with rank r's connection; only if rank 0 serves the
  *                   store (rendezvous.c)

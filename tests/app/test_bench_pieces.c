@@ -1,7 +1,6 @@
 /* What every benchmark is made of: statistics, measured children, documents. */
 #include "app/bench/child.h"
 #include "app/bench/measure.h"
-#include "app/bench/stats.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
 #include "app/report/table.h"

@@ -1,5 +1,5 @@
 /* mnist_ddp demo: what each shows, against numbers that are computed here. */
-#include "app/demo/demo_table.h"
+#include "app/demo/demo.h"
 #include "tests/app/support/browser.h"
 #include "tests/app/support/demo_run.h"
 #include "tests/app/support/test_folder.h"

@@ -1,6 +1,6 @@
 /* The log of a training, where a person reads it: few lines, and colours on a terminal. And how a
  * status line is fitted; tests/app/test_status_line.c looks at it on terminals. */
-#include "app/common/status_line.h"
+#include "app/common/terminal.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/screen.h"
 

@@ -1,5 +1,5 @@
 /* Ranks agree on one clock, within bounds that hold. */
-#include "app/trace/trace_clock.h"
+#include "app/trace/run_trace.h"
 #include "base/clock.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"

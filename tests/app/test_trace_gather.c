@@ -1,5 +1,5 @@
 /* Parts of a trace on their way through the store: long ones, and such that lie. */
-#include "app/trace/trace_gather.h"
+#include "app/trace/run_trace.h"
 #include "base/file.h"
 #include "tests/app/support/test_folder.h"
 

@@ -4,7 +4,7 @@
 #ifndef MNIST_DDP_TESTS_APP_SUPPORT_BENCH_FIXTURE_H
 #define MNIST_DDP_TESTS_APP_SUPPORT_BENCH_FIXTURE_H
 
-#include "app/bench/dp_vs_ddp.h"
+#include "app/bench/bench.h"
 #include "app/report/report.h"
 #include "tests/app/support/command_line.h"
 #include "tests/app/support/test_folder.h"

@@ -1,4 +1,4 @@
-#include "app/common/runs_folder.h"
+#include "app/common/run_files.h"
 
 #include "base/log.h"
 #include "model/checkpoint.h"
