@@ -33,9 +33,8 @@ enum { N_KINDS = sizeof traits_of / sizeof traits_of[0] };
 struct optimizer {
     device *dev;
     optimizer_options options;
-    float *parameters;
-    const float *gradients;
-    size_t count, n_states;
+    optimizer_part part;
+    size_t n_states; /* 0: sgd without momentum, or nothing is stepped here */
     float *states[OPTIMIZER_MAX_STATES];
     int64_t steps;
 };
@@ -70,8 +69,8 @@ bool optimizer_kind_is_adam(optimizer_kind kind)
     return kind == OPTIMIZER_ADAM || kind == OPTIMIZER_ADAMW;
 }
 
-status optimizer_create(device *dev, const optimizer_options *options, float *parameters,
-                        const float *gradients, size_t count, optimizer **out)
+status optimizer_create(device *dev, const optimizer_options *options, const optimizer_part *part,
+                        optimizer **out)
 {
     if (options->nesterov && options->momentum <= 0.0f)
         return FAIL(STATUS_INVALID, "nesterov needs a momentum above 0");
@@ -83,13 +82,11 @@ status optimizer_create(device *dev, const optimizer_options *options, float *pa
         opt->options.beta1 = ADAM_BETA1;
         opt->options.beta2 = ADAM_BETA2;
     }
-    opt->parameters = parameters;
-    opt->gradients = gradients;
-    opt->count = count;
+    opt->part = *part;
     bool plain_sgd = options->kind == OPTIMIZER_SGD && options->momentum <= 0.0f;
-    opt->n_states = plain_sgd ? 0 : traits_of[options->kind].n_states;
+    opt->n_states = plain_sgd || part->count == 0 ? 0 : traits_of[options->kind].n_states;
     for (size_t i = 0; i < opt->n_states; i++) {
-        status st = dev->ops->alloc(dev, sizeof(float) * count, (void **)&opt->states[i]);
+        status st = dev->ops->alloc(dev, sizeof(float) * part->count, (void **)&opt->states[i]);
         if (st != STATUS_OK) {
             optimizer_destroy(opt);
             return st;
@@ -121,8 +118,8 @@ status optimizer_step(optimizer *opt, step_state *state)
 {
     const device_ops *ops = opt->dev->ops;
     const optimizer_options *o = &opt->options;
-    optimizer_slice slice = {opt->parameters, opt->gradients, opt->states[0], opt->states[1],
-                             opt->count};
+    optimizer_slice slice = {opt->part.parameters, opt->part.gradients, opt->states[0],
+                             opt->states[1], opt->part.count};
     switch (o->kind) {
     case OPTIMIZER_SGD: {
         sgd_options sgd = {o->momentum, o->weight_decay, o->nesterov};
@@ -149,6 +146,11 @@ size_t optimizer_states(optimizer *opt, const char *names[OPTIMIZER_MAX_STATES],
         arenas[i] = opt->states[i];
     }
     return opt->n_states;
+}
+
+size_t optimizer_count(const optimizer *opt)
+{
+    return opt->part.count;
 }
 
 int64_t optimizer_steps(const optimizer *opt)

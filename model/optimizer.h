@@ -40,9 +40,17 @@ double optimizer_default_weight_decay(optimizer_kind kind);
 /* adam and adamw: they have betas. */
 bool optimizer_kind_is_adam(optimizer_kind kind);
 
-/* Borrows `parameters` and `gradients` (count floats of device memory each) until destroyed. */
-status optimizer_create(device *dev, const optimizer_options *options, float *parameters,
-                        const float *gradients, size_t count, optimizer **out);
+/* What an optimizer steps: `count` floats of device memory each, borrowed until it is destroyed. One
+ * of several ranks may have a part of a network, or nothing: then it counts steps and has no state.
+ */
+typedef struct optimizer_part {
+    float *parameters;
+    const float *gradients;
+    size_t count;
+} optimizer_part;
+
+status optimizer_create(device *dev, const optimizer_options *options, const optimizer_part *part,
+                        optimizer **out);
 void optimizer_destroy(optimizer *opt);
 
 /* Begins the next step: counts it, and fills in the optimizer's part of its plan. */
@@ -52,10 +60,11 @@ void optimizer_begin_step(optimizer *opt, float lr, step_plan *plan);
  * which the device began the step. */
 status optimizer_step(optimizer *opt, step_state *state);
 
-/* The state arenas by PyTorch's names ("momentum_buffer", "exp_avg", ...), `count` floats each, and
- * the number of steps taken: what a checkpoint holds. Returns how many arenas there are. */
+/* The state arenas by PyTorch's names ("momentum_buffer", "exp_avg", ...), optimizer_count floats
+ * each, and the number of steps taken: what a checkpoint holds. Returns how many arenas there are. */
 size_t optimizer_states(optimizer *opt, const char *names[OPTIMIZER_MAX_STATES],
                         float *arenas[OPTIMIZER_MAX_STATES]);
+size_t optimizer_count(const optimizer *opt);
 int64_t optimizer_steps(const optimizer *opt);
 void optimizer_set_steps(optimizer *opt, int64_t steps);
 

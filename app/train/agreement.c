@@ -195,16 +195,18 @@ static status hash_array(device *dev, const float *from, size_t count, float *ho
     return STATUS_OK;
 }
 
-status agreement_on_state(rank_context *rank, uint64_t *out)
+status agreement_on_state(rank_context *rank, optimizer *opt, uint64_t *out)
 {
     const char *names[OPTIMIZER_MAX_STATES];
     float *states[OPTIMIZER_MAX_STATES], *host = NULL;
-    size_t n = optimizer_states(rank->opt, names, states), count = network_count(rank->net);
+    bool has_state = opt != NULL && optimizer_steps(opt) > 0;
+    size_t n = has_state ? optimizer_states(opt, names, states) : 0;
+    size_t count = network_count(rank->net);
     uint64_t hash = rank->data_digest;
     if (rank->dev->stream != NULL)
         TRY(memory_alloc(count * sizeof *host, (void **)&host));
     status st = hash_array(rank->dev, network_parameters(rank->net), count, host, &hash);
-    for (size_t i = 0; i < n && optimizer_steps(rank->opt) > 0 && st == STATUS_OK; i++)
+    for (size_t i = 0; i < n && st == STATUS_OK; i++)
         st = hash_array(rank->dev, states[i], count, host, &hash);
     free(host);
     uint64_t first = *out = hash;

@@ -16,6 +16,7 @@ enum {
     AGREEMENT_DATA_BYTES = 320,
 };
 
+struct optimizer;
 struct rank_context;
 
 /* "data 44bc2cf5ad770999 (MNIST from /data)". */
@@ -44,8 +45,8 @@ bool agreement_differ(const char *a, const char *b, agreement_difference *out);
 status agreement_check(const char *settings, store *shared, int rank, int world_size,
                        int64_t timeout_ms, cores_peers *peers);
 
-/* Sets *out to a hash of data, parameters and optimizer. All ranks call it: STATUS_DEVICE if this
- * one's are not rank 0's. */
-status agreement_on_state(struct rank_context *rank, uint64_t *out);
+/* Sets *out to a hash of data, parameters and the state of `opt`, which is NULL if ranks have
+ * different parts of it. All ranks call it: STATUS_DEVICE if this one's are not rank 0's. */
+status agreement_on_state(struct rank_context *rank, struct optimizer *opt, uint64_t *out);
 
 #endif

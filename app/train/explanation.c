@@ -92,7 +92,7 @@ static void explain_memory(const rank_context *rank, const json_t *run, FILE *ou
 {
     const char *names[OPTIMIZER_MAX_STATES];
     float *arenas[OPTIMIZER_MAX_STATES];
-    size_t states = optimizer_states(rank->opt, names, arenas);
+    size_t states = optimizer_states(strategy_optimizer(rank->strategy), names, arenas);
     double mb = (double)(network_count(rank->net) * sizeof(float)) * 1e-6;
     (void)run;
     fprintf(out, "%.2f MB of rank 0: parameters %.2f, gradients %.2f\n",

@@ -18,7 +18,7 @@ static status copy_all(rank_context *rank, kept_state *out)
 {
     const char *names[OPTIMIZER_MAX_STATES];
     float *states[OPTIMIZER_MAX_STATES];
-    size_t n = optimizer_states(rank->opt, names, states);
+    size_t n = optimizer_states(strategy_optimizer(rank->strategy), names, states);
     out->count = network_count(rank->net);
     TRY(copy_out(rank->dev, network_parameters(rank->net), out->count, &out->parameters));
     for (size_t i = 0; i < n && out->optimizer_steps > 0; i++) /* else there is none yet */
@@ -44,14 +44,14 @@ status kept_state_restore(const kept_state *kept, rank_context *rank)
 {
     const char *names[OPTIMIZER_MAX_STATES];
     float *states[OPTIMIZER_MAX_STATES];
-    size_t n = optimizer_states(rank->opt, names, states);
+    size_t n = optimizer_states(strategy_optimizer(rank->strategy), names, states);
     size_t size_bytes = kept->count * sizeof(float);
     device *dev = rank->dev;
     ASSERT(kept->count == network_count(rank->net) && kept->step == kept->place.at.step);
     TRY(dev->ops->upload(dev, network_parameters(rank->net), kept->parameters, size_bytes));
     for (size_t i = 0; i < n && kept->optimizer_steps > 0; i++)
         TRY(dev->ops->upload(dev, states[i], kept->states[i], size_bytes));
-    optimizer_set_steps(rank->opt, kept->optimizer_steps);
+    optimizer_set_steps(strategy_optimizer(rank->strategy), kept->optimizer_steps);
     return rank_context_set_loss_scaling(rank, &kept->scaling);
 }
 

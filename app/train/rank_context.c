@@ -31,7 +31,7 @@ uint32_t rank_context_first_tested(const rank_context *rank, const dataset *set,
 
 bool rank_context_outlives_rounds(const options *opts)
 {
-    return !strategy_of(opts)->is_central && strcmp(opts->backend, "mpi") != 0;
+    return strategy_can_commit(opts) && strcmp(opts->backend, "mpi") != 0;
 }
 
 bool rank_context_is_one_host(const rank_context *rank)
@@ -225,12 +225,6 @@ static status open_network(rank_context *rank)
     return network_create(rank->dev, &settings, &rank->net);
 }
 
-static status open_optimizer(rank_context *rank)
-{
-    return optimizer_create(rank->dev, &rank->settings.optimizer, network_parameters(rank->net),
-                            network_gradients(rank->net), network_count(rank->net), &rank->opt);
-}
-
 static augmentation augmentation_of(const rank_context *rank)
 {
     const augment *most = &rank->settings.augment;
@@ -354,11 +348,12 @@ static status open_compute(rank_context *rank)
 {
     TRY(open_arrays(rank));
     TRY(open_network(rank));
-    TRY(open_optimizer(rank));
     TRY(open_loader(rank));
     TRY(open_schedule(rank));
     TRY(open_stop(rank));
     TRY(strategy_open(rank->opts, rank, &rank->strategy));
+    if (rank->stop.ranks > 0) /* an elastic run that keeps its state */
+        strategy_commit_open(rank->strategy);
     TRY(open_part(rank, &rank->val_set, &rank->val_loader));
     return open_part(rank, &rank->test_set, &rank->test_loader);
 }
@@ -382,7 +377,7 @@ static status bind_threads(rank_context *rank)
 
 static status broadcast_from_first(rank_context *rank)
 {
-    return rank_context_broadcast(rank, 0);
+    return strategy_scatter_state(rank->strategy, 0);
 }
 
 status rank_context_open(const rank_context_options *how, rank_context *out, int *exit_code)
@@ -446,7 +441,6 @@ void rank_context_close(rank_context *rank)
     loader_destroy(rank->loader);
     loader_destroy(rank->val_loader);
     loader_destroy(rank->test_loader);
-    optimizer_destroy(rank->opt);
     network_destroy(rank->net);
     if (rank->dev != NULL && rank->dev->stream != NULL) {
         rank->dev->ops->free(rank->dev, rank->gradients);
@@ -464,4 +458,18 @@ void rank_context_close(rank_context *rank)
     run_trace_close(&rank->trace);
     *rank = (rank_context){0};
     status_restore(&cause);
+}
+
+status rank_context_loss_scaling(rank_context *rank, loss_scaling *out)
+{
+    step_state state;
+    TRY(rank->dev->ops->download(rank->dev, &state, rank->state, sizeof state));
+    *out = state.scaling;
+    return STATUS_OK;
+}
+
+status rank_context_set_loss_scaling(rank_context *rank, const loss_scaling *scaling)
+{
+    step_state state = {.scaling = *scaling};
+    return rank->dev->ops->upload(rank->dev, rank->state, &state, sizeof state);
 }

@@ -7,7 +7,6 @@
 #include "app/trace/run_trace.h"
 #include "app/train/preempt.h"
 #include "app/train/rank_settings.h"
-#include "app/train/step_commit.h"
 #include "app/train/strategy.h"
 #include "app/train/timeline.h"
 #include "data/dataset.h"
@@ -50,7 +49,6 @@ typedef struct rank_context {
     cores_peers peers;    /* ranks of this job that may use this rank's cores */
     core_binding binding; /* of this rank's threads; none with several replicas */
     network *net;
-    optimizer *opt;
     schedule schedule;
     float *gradients;  /* the network's, and PREEMPT_FLOATS after them */
     float *parameters; /* the network's, and what travels after them; NULL: its own */
@@ -58,7 +56,6 @@ typedef struct rank_context {
     strategy *strategy;
     char sums[CHECKPOINT_SUMS_BYTES]; /* as the run began (run_identity.h); "": it begins here */
     preempt stop;
-    step_commit commit;                 /* of an elastic run */
     _Atomic(const dataset *) evaluated; /* val_set or test_set: which is under way, or was last */
     atomic_uint tested; /* images of it that are done, if all ranks are as far as this one */
 } rank_context;
@@ -98,8 +95,8 @@ typedef struct rank_context_options {
     void (*stuck)(void *rank, status st); /* gets the rank_context */
 } rank_context_options;
 
-/* Opens all that training needs: data, rendezvous, process group, device, network, optimizer,
- * loader and strategy; blocks until all ranks have joined. Parameters are rank 0's on all ranks.
+/* Opens all that training needs: data, rendezvous, process group, device, network, loader and
+ * strategy; blocks until all ranks have joined. Parameters are rank 0's on all ranks.
  * On failure *exit_code says what kind (app/common/exit_codes.h), and what is open is to be
  * closed. `out` stays where it is. */
 status rank_context_open(const rank_context_options *how, rank_context *out, int *exit_code);
@@ -114,9 +111,6 @@ void rank_context_close_group(rank_context *rank);
 
 /* Accepts a zeroed one, and one that failed to open. Keeps this thread's message. */
 void rank_context_close(rank_context *rank);
-
-/* Copies a rank's parameters, optimizer state and loss scaling to all ranks. */
-status rank_context_broadcast(rank_context *rank, int root);
 
 /* The state of dynamic loss scaling, from and to the device. */
 status rank_context_loss_scaling(rank_context *rank, loss_scaling *out);

@@ -137,7 +137,7 @@ status rounds_continue(training *t, bool *continues)
     TRY(share_place(t, root, &here));
     if (rank->place.rank == root)
         TRY(kept_state_restore(&t->kept, rank));
-    TRY(rank_context_broadcast(rank, root));
+    TRY(strategy_scatter_state(rank->strategy, root));
     t->trainer.at = here.at;
     t->result.best = here.best;
     if (rank->place.rank == 0)
@@ -175,7 +175,7 @@ status rounds_finish(training *t)
 
 status rounds_keep(training *t)
 {
-    const step_commit *commit = &t->rank.commit;
+    const step_commits *commit = strategy_committed(t->rank.strategy);
     position at = t->trainer.at;
     rank_context_close_group(&t->rank);
     if (!t->runs) /* the round has not begun: what was kept before it still counts */

@@ -200,7 +200,7 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
         TRY(run_identity_check(rank, path, was));
         st = check_place(checkpoint, rank, was);
         if (st == STATUS_OK)
-            st = checkpoint_load(checkpoint, rank->net, rank->opt);
+            st = checkpoint_load(checkpoint, rank->net, strategy_optimizer(rank->strategy));
         if (st != STATUS_INVALID)
             return st;
         status_keep(&why);
@@ -311,7 +311,8 @@ status run_folder_save(run_folder *folder, rank_context *rank, const position *a
     state.loss_good_steps = scaling.good_steps;
     state.loss_skipped_steps = scaling.skipped;
     state.loss_overflow = scaling.overflow;
-    status st = checkpoint_save(folder->path, &state, rank->net, rank->opt);
+    status st =
+        checkpoint_save(folder->path, &state, rank->net, strategy_optimizer(rank->strategy));
     if (st == STATUS_OK || is_committed(folder, at->step)) {
         folder->saved_step = at->step;
         folder->best_step = state.best_step;

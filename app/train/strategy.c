@@ -1,8 +1,6 @@
-#include "app/train/strategy.h"
-
-#include "app/train/rank_context.h"
 #include "app/train/strategy_ops.h"
 #include "base/memory.h"
+#include "kernels/ops.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +12,22 @@ static const strategy_ops *const STRATEGIES[STRATEGY_COUNT] = {
     [STRATEGY_PS] = &strategy_ps,
 };
 
+/* A step's losses and images on their way to all ranks. */
+typedef struct commit {
+    const strategy_ops *around; /* what each step commits; NULL: steps do not */
+    int images;                 /* of this rank's step */
+    double step[2];             /* losses and images of the step: of this rank, then of all */
+    work *sent;                 /* under way */
+    double read;                /* the network's sum of losses when it was last looked at */
+    step_commits all;
+} commit;
+
 struct strategy {
-    const strategy_ops *ops;
+    strategy_ops ops;
     rank_context *rank;
     void *self;
+    optimizer *opt;
+    commit commit;
 };
 
 static const strategy_ops *ops_of(const options *opts)
@@ -54,58 +64,137 @@ status strategy_replicas(const options *opts, int *out)
     return ops->replicas != NULL ? ops->replicas(opts, out) : STATUS_OK;
 }
 
+bool strategy_can_commit(const options *opts)
+{
+    const strategy_ops *ops = ops_of(opts);
+    return !ops->facts.is_central && ops->run_step == NULL && ops->part == NULL;
+}
+
+static status open_optimizer(strategy *s)
+{
+    rank_context *rank = s->rank;
+    optimizer_part part = {network_parameters(rank->net), network_gradients(rank->net),
+                           network_count(rank->net)};
+    if (s->ops.part != NULL)
+        part = s->ops.part(rank, s->self);
+    return optimizer_create(rank->dev, &rank->settings.optimizer, &part, &s->opt);
+}
+
 status strategy_open(const options *opts, rank_context *rank, strategy **out)
 {
     strategy *s = NULL;
     TRY(memory_alloc(sizeof *s, (void **)&s));
-    *s = (strategy){.ops = ops_of(opts), .rank = rank};
-    status st = s->ops->open != NULL ? s->ops->open(rank, &s->self) : STATUS_OK;
+    *s = (strategy){.ops = *ops_of(opts), .rank = rank};
+    status st = s->ops.open != NULL ? s->ops.open(rank, &s->self) : STATUS_OK;
     if (st != STATUS_OK) {
         free(s);
         return st;
     }
-    *out = s;
-    return STATUS_OK;
+    *out = s; /* to be closed from now on */
+    return open_optimizer(s);
 }
 
 void strategy_close(strategy *s)
 {
-    if (s != NULL && s->ops->close != NULL)
-        s->ops->close(s->self);
+    if (s == NULL)
+        return;
+    if (s->ops.close != NULL)
+        s->ops.close(s->self);
+    optimizer_destroy(s->opt);
     free(s);
 }
 
-void strategy_begin_step(strategy *s, const step_plan *plan)
+optimizer *strategy_optimizer(const strategy *s)
 {
-    if (s->ops->begin_step != NULL)
-        s->ops->begin_step(s->rank, s->self, plan);
+    return s->opt;
 }
 
-status strategy_forward_backward(strategy *s, const step_batch *b)
+optimizer *strategy_shared_optimizer(const strategy *s)
 {
-    return s->ops->forward_backward(s->rank, s->self, b);
+    return s->ops.part == NULL ? s->opt : NULL;
 }
 
-status strategy_synchronize(strategy *s)
+void strategy_begin_step(strategy *s, float lr, step_plan *plan)
 {
-    return s->ops->synchronize != NULL ? s->ops->synchronize(s->rank, s->self) : STATUS_OK;
+    optimizer_begin_step(s->opt, lr, plan);
+    if (s->ops.begin_step != NULL)
+        s->ops.begin_step(s->rank, s->self, plan);
 }
 
-status strategy_optimizer_step(strategy *s)
+/* One optimizer step, as in any textbook. */
+static status train_step(strategy *s, int step)
 {
-    return s->ops->optimizer_step(s->rank, s->self);
+    rank_context *rank = s->rank;
+    int micro_steps = loader_micro_steps(rank->loader, step); /* --accum */
+    for (int micro = 0; micro < micro_steps; micro++) {
+        step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
+        TRY(timeline_enter(&rank->timeline, MOMENT_LOAD));
+        TRY(loader_next(rank->loader, &b.in));
+        TRY(s->ops.forward_backward(rank, s->self, &b)); /* ddp: gradients leave in here */
+    }
+    if (s->ops.synchronize != NULL)
+        TRY(s->ops.synchronize(rank, s->self)); /* gradients are the mean over all ranks */
+    TRY(s->ops.optimizer_step(rank, s->self));
+    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
+}
+
+status strategy_run_step(void *ctx, int step)
+{
+    strategy *s = ctx;
+    return s->ops.run_step != NULL ? s->ops.run_step(s->rank, s->self, step) : train_step(s, step);
+}
+
+status strategy_gather_state(strategy *s)
+{
+    return s->ops.gather_state != NULL ? s->ops.gather_state(s->rank, s->self) : STATUS_OK;
+}
+
+static status scatter_loss_scaling(rank_context *rank, int root)
+{
+    loss_scaling scaling;
+    TRY(rank_context_loss_scaling(rank, &scaling));
+    double scale = (double)scaling.scale;
+    int64_t counts[] = {scaling.good_steps, scaling.skipped, scaling.overflow};
+    TRY(process_group_broadcast(rank->group, &scale, 1, DTYPE_F64, root, NULL));
+    TRY(process_group_broadcast(rank->group, counts, 3, DTYPE_I64, root, NULL));
+    scaling = (loss_scaling){(float)scale, (int32_t)counts[0], counts[1], (uint32_t)counts[2]};
+    return rank_context_set_loss_scaling(rank, &scaling);
+}
+
+/* Each rank gets all of it. Before the first step the optimizer has no state yet. */
+static status scatter_all(strategy *s, int root)
+{
+    rank_context *rank = s->rank;
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES];
+    size_t n = optimizer_states(s->opt, names, states);
+    TRY(strategy_ranks_scatter_parameters(rank, s->self, root));
+    for (size_t i = 0; i < n && optimizer_steps(s->opt) > 0; i++)
+        TRY(process_group_broadcast(rank->group, states[i], optimizer_count(s->opt), DTYPE_F32,
+                                    root, rank->dev->stream));
+    return STATUS_OK;
+}
+
+status strategy_scatter_state(strategy *s, int root)
+{
+    int64_t steps = optimizer_steps(s->opt);
+    TRY(process_group_broadcast(s->rank->group, &steps, 1, DTYPE_I64, root, NULL));
+    optimizer_set_steps(s->opt, steps);
+    TRY(s->ops.scatter_state != NULL ? s->ops.scatter_state(s->rank, s->self, root)
+                                     : scatter_all(s, root));
+    return steps > 0 ? scatter_loss_scaling(s->rank, root) : STATUS_OK;
 }
 
 status strategy_explain(strategy *s, status st)
 {
-    return s->ops->explain != NULL ? s->ops->explain(s->self, st) : st;
+    return s->ops.explain != NULL ? s->ops.explain(s->self, st) : st;
 }
 
 /* Gradients go to one place, and parameters come from there. */
 static void describe_central(const strategy *s, int devices, FILE *out)
 {
     double mb = (double)(network_count(s->rank->net) * sizeof(float)) * 1e-6;
-    const char *unit = s->ops->facts.unit;
+    const char *unit = s->ops.facts.unit;
     fprintf(out, "gradients, %.2f MB, of every %s to %s 0, which adds them\n", mb, unit, unit);
     fprintf(out, "%s 0 alone makes the step, and sends parameters to all\n", unit);
     fprintf(out, "%s 0 sends %.2f MB in a step, and gets %.2f MB\n", unit, mb * (devices - 1),
@@ -117,23 +206,151 @@ void strategy_describe(const strategy *s, FILE *out)
     int devices = s->rank->place.world_size * s->rank->settings.replicas;
     if (devices == 1)
         fputs("nothing: it is one process\n", out);
-    else if (s->ops->describe != NULL)
-        s->ops->describe(s->rank, s->self, out);
+    else if (s->ops.describe != NULL)
+        s->ops.describe(s->rank, s->self, out);
     else
         describe_central(s, devices, out);
 }
 
 const char *strategy_backend(const strategy *s)
 {
-    return s->ops->backend(s->rank, s->self);
+    return s->ops.backend(s->rank, s->self);
 }
 
 device_use strategy_use(const strategy *s, int index)
 {
-    return s->ops->use(s->rank, s->self, index);
+    return s->ops.use(s->rank, s->self, index);
 }
 
 int64_t strategy_comm_ns(const strategy *s, int64_t exposed_ns)
 {
-    return s->ops->comm_ns != NULL ? s->ops->comm_ns(s->rank, s->self, exposed_ns) : exposed_ns;
+    return s->ops.comm_ns != NULL ? s->ops.comm_ns(s->rank, s->self, exposed_ns) : exposed_ns;
+}
+
+/* The commits of an elastic run stand around the strategy's own functions, whose `self` they get. */
+
+static status commit_forward_backward(rank_context *rank, void *self, const step_batch *b)
+{
+    commit *c = &rank->strategy->commit;
+    c->images = b->in.n + (b->first ? 0 : c->images);
+    return c->around->forward_backward(rank, self, b);
+}
+
+/* The step's losses of this rank, for all. */
+static status launch(rank_context *rank, commit *c)
+{
+    score so_far;
+    TRY(network_read_score(rank->net, &so_far));
+    c->step[0] = so_far.loss_sum - c->read;
+    c->step[1] = (double)c->images;
+    c->read = so_far.loss_sum;
+    const collective all = {.kind = COLLECTIVE_ALL_REDUCE,
+                            .op = REDUCE_SUM,
+                            .type = DTYPE_F64,
+                            .in = c->step,
+                            .out = c->step,
+                            .count = 2};
+    return process_group_launch(rank->group, &all, NULL, &c->sent);
+}
+
+/* The host waits until the gradients and the losses of all ranks have come. Works are waited for in
+ * the order of their launch. So the losses leave before the gradients are waited for, unless a GPU
+ * has not computed them yet, or gradients leave only when they are waited for: with --no-overlap,
+ * or PowerSGD. */
+static status commit_synchronize(rank_context *rank, void *self)
+{
+    commit *c = &rank->strategy->commit;
+    bool on_host = rank->dev->ops->accelerator == NULL;
+    bool early = on_host && rank->opts->overlap && strcmp(rank->opts->comm_hook, "powersgd") != 0;
+    if (early)
+        TRY(launch(rank, c));
+    if (c->around->synchronize != NULL)
+        TRY(c->around->synchronize(rank, self));
+    if (!on_host) {
+        TRY(rank->dev->ops->synchronize(rank->dev));
+        TRY(process_group_check(rank->group));
+    }
+    if (!early)
+        TRY(launch(rank, c));
+    TRY(process_group_wait(rank->group, c->sent, NULL));
+    c->all.loss += c->step[0];
+    c->all.images += (int64_t)c->step[1];
+    return STATUS_OK;
+}
+
+void strategy_commit_open(strategy *s)
+{
+    s->commit.around = ops_of(s->rank->opts);
+    s->ops.forward_backward = commit_forward_backward;
+    s->ops.synchronize = commit_synchronize;
+}
+
+void strategy_commit_begin(strategy *s)
+{
+    s->commit.all = (step_commits){.updates = optimizer_steps(s->opt)};
+    s->commit.read = 0;
+}
+
+void strategy_commit_reset_score(strategy *s)
+{
+    s->commit.read = 0;
+}
+
+const step_commits *strategy_committed(const strategy *s)
+{
+    return &s->commit.all;
+}
+
+/* What strategies with a rank per device share. */
+
+status strategy_ranks_check(const options *opts)
+{
+    if (opts->replicas >= 0 && opts->command != COMMAND_DEMO)
+        return FAIL(STATUS_INVALID,
+                    "--replicas=%lld: only --mode=dp has replicas; for ranks give "
+                    "--nproc-per-node=%lld",
+                    (long long)opts->replicas, (long long)opts->replicas);
+    if (strcmp(opts->backend, "local") == 0)
+        return FAIL(STATUS_INVALID, "--backend=local: is for the threads of --mode=dp; processes "
+                                    "take shm (one host), gloo or nccl (GPUs)");
+    return STATUS_OK;
+}
+
+status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, grad_ready_fn ready,
+                                       void *ctx)
+{
+    TRY(timeline_enter(&rank->timeline, MOMENT_FORWARD));
+    TRY(network_forward(rank->net, &b->in, NETWORK_TRAIN));
+    TRY(timeline_enter(&rank->timeline, MOMENT_BACKWARD));
+    return network_backward(rank->net, !b->first, ready, ctx);
+}
+
+status strategy_ranks_optimizer_step(rank_context *rank, void *self)
+{
+    (void)self;
+    TRY(timeline_enter(&rank->timeline, MOMENT_OPTIMIZER));
+    if (rank->settings.clip_grad_norm > 0)
+        TRY(network_clip_gradients(rank->net, (float)rank->settings.clip_grad_norm, rank->state));
+    return optimizer_step(strategy_optimizer(rank->strategy), rank->state);
+}
+
+status strategy_ranks_scatter_parameters(rank_context *rank, void *self, int root)
+{
+    (void)self;
+    return process_group_broadcast(rank->group, network_parameters(rank->net),
+                                   network_count(rank->net), DTYPE_F32, root, rank->dev->stream);
+}
+
+const char *strategy_ranks_backend(const rank_context *rank, void *self)
+{
+    (void)self;
+    return process_group_backend(rank->group);
+}
+
+device_use strategy_ranks_use(const rank_context *rank, void *self, int index)
+{
+    uint64_t sent = 0, received = 0;
+    (void)self, (void)index;
+    process_group_traffic(rank->group, &sent, &received);
+    return (device_use){(int64_t)sent, (int64_t)received, rank->dev->memory_peak};
 }

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "kernels/batch.h"
 #include "kernels/step.h"
+#include "model/optimizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,14 +63,22 @@ status strategy_check(const options *opts, int world_size);
  * would be too many. */
 status strategy_replicas(const options *opts, int *out);
 
-/* Network, optimizer and loader of the rank are open, and stay so until the close. Its process
- * group is open too, and is destroyed before the close. Blocks until all replicas, if it has any,
- * are ready. */
+/* Whether each of its ranks has all state, and its step is train_step's (strategy.c): then a run may go
+ * on without a rank that is lost (strategy_commit_open). */
+bool strategy_can_commit(const options *opts);
+
+/* Network and loader of the rank are open, and stay so until the close. Its process group is open
+ * too, and is destroyed before the close. Blocks until all replicas, if it has any, are ready. */
 status strategy_open(const options *opts, struct rank_context *rank, strategy **out);
 void strategy_close(strategy *s); /* accepts NULL */
 
-/* The step with this plan begins: the rank's own device knows. */
-void strategy_begin_step(strategy *s, const step_plan *plan);
+/* The step with this plan begins: sets the optimizer's part of it, before the rank's own device
+ * hears of it. */
+void strategy_begin_step(strategy *s, float lr, step_plan *plan);
+
+/* Step `step` of the epoch, whole; `s` is a strategy. On an accelerator it is only enqueued here, and
+ * where steps are replayed as graphs (step_graphs.h) it is called only to record one. */
+status strategy_run_step(void *s, int step);
 
 /* One batch of a step. `first`: gradients are set; those of the step's further batches are added to
  * them. `last`: after its backward the rank's gradients of the step are complete. */
@@ -78,15 +87,35 @@ typedef struct step_batch {
     bool first, last;
 } step_batch;
 
-/* Forward and backward of the batch. */
-status strategy_forward_backward(strategy *s, const step_batch *b);
+/* The rank's optimizer, of the part of the network that it steps; the other is NULL unless each
+ * rank steps all of it, and so has all of the optimizer's state. */
+optimizer *strategy_optimizer(const strategy *s);
+optimizer *strategy_shared_optimizer(const strategy *s);
 
-/* After the last batch: gradients are the mean over all ranks, wherever the optimizer needs them.
- */
-status strategy_synchronize(strategy *s);
+/* Before rank 0 saves: it has all parameters and, in its optimizer, all state. All ranks call it. */
+status strategy_gather_state(strategy *s);
 
-/* Parameters are the next step's, on all ranks. */
-status strategy_optimizer_step(strategy *s);
+/* Rank `root` has all parameters, optimizer state and loss scaling: each rank gets what is its own
+ * of them. All ranks call it. */
+status strategy_scatter_state(strategy *s, int root);
+
+/* In an elastic run no rank begins a step's optimizer before it knows that the gradients of all
+ * ranks have come. So whoever loses another rank has parameters that are those after a whole step,
+ * and all ranks lose one step at most. They also learn each step's loss of all ranks: a rank that
+ * is lost later takes nothing of the epoch's mean with it. */
+typedef struct step_commits {
+    double loss;     /* of all ranks' images since the beginning: their sum, */
+    int64_t images;  /* and how many they are, with the sampler's padding */
+    int64_t updates; /* of the optimizer at the beginning */
+} step_commits;
+
+/* From now on steps commit. For a strategy that can. */
+void strategy_commit_open(strategy *s);
+
+/* Between two steps: all is counted from here on; the network's totals begin anew. */
+void strategy_commit_begin(strategy *s);
+void strategy_commit_reset_score(strategy *s);
+const step_commits *strategy_committed(const strategy *s);
 
 /* After a failure, also of later work on the device: returns `st`, or the status of a replica that
  * knows more, with its message. */

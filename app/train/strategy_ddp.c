@@ -1,6 +1,6 @@
 /* DistributedDataParallel: buckets of gradients are averaged over all ranks while backward goes on.
  */
-#include "app/train/strategy_ranks.h"
+#include "app/train/strategy_ops.h"
 #include "dist/comm_hook.h"
 #include "dist/ddp.h"
 

@@ -8,7 +8,7 @@
  */
 #include "app/common/device_list.h"
 #include "app/train/replica.h"
-#include "app/train/strategy_ranks.h"
+#include "app/train/strategy_ops.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/thread.h"

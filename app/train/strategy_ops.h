@@ -3,19 +3,21 @@
  * `rank` is the rank that trains, `self` what open has made. CONTRIBUTING.md lists what a new
  * strategy takes.
  *
- * If steps are replayed as graphs (can_be_captured, step_graphs.h), forward_backward, synchronize
- * and optimizer_step are called only in the first two steps of a number of samples: to warm up, and
- * to be recorded. A replay repeats what they have enqueued on the device, and nothing else.
+ * A step is run_step, or what is done in its place: for each batch forward_backward, then
+ * synchronize (gradients are the mean over all ranks, wherever the optimizer needs them), then
+ * optimizer_step (parameters are the next step's, on all ranks).
+ *
+ * If steps are replayed as graphs (can_be_captured, step_graphs.h), these are called only in the
+ * first two steps of a number of samples: to warm up, and to be recorded. A replay repeats what they have enqueued on the device, and nothing else.
  * begin_step is called before every step.
  */
 #ifndef MNIST_DDP_APP_TRAIN_STRATEGY_OPS_H
 #define MNIST_DDP_APP_TRAIN_STRATEGY_OPS_H
 
+#include "app/train/rank_context.h"
 #include "app/train/strategy.h"
 
 #include <stdio.h>
-
-typedef struct rank_context rank_context;
 
 typedef struct strategy_ops {
     strategy_facts facts;
@@ -29,7 +31,15 @@ typedef struct strategy_ops {
      * NULL. */
     void (*close)(void *self);
 
+    /* What this rank's optimizer steps; NULL: all of the network. */
+    optimizer_part (*part)(rank_context *rank, void *self);
+    /* As strategy.h has them. gather_state NULL: rank 0 has all. scatter_state NULL: each rank is to
+     * have all, parameters and the optimizer's arenas; what is counted follows by itself. */
+    status (*gather_state)(rank_context *rank, void *self);
+    status (*scatter_state)(rank_context *rank, void *self, int root);
+
     void (*begin_step)(rank_context *rank, void *self, const step_plan *plan); /* NULL: nothing */
+    status (*run_step)(rank_context *rank, void *self, int step); /* NULL: the three that follow */
     status (*forward_backward)(rank_context *rank, void *self, const step_batch *b);
     status (*synchronize)(rank_context *rank, void *self); /* NULL: nothing */
     status (*optimizer_step)(rank_context *rank, void *self);
@@ -43,5 +53,25 @@ typedef struct strategy_ops {
 } strategy_ops;
 
 extern const strategy_ops strategy_ddp, strategy_dp, strategy_ps, strategy_single;
+
+/* What strategies share that run a process, a rank, per device: entries of their tables, or most of
+ * one. */
+
+/* They take no --replicas, and no --backend that is for threads. */
+status strategy_ranks_check(const options *opts);
+
+/* Of the rank's whole batch. `ready` as network_backward calls it; NULL: it is not called. */
+status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, grad_ready_fn ready,
+                                       void *ctx);
+
+/* Clips the gradients if --clip-grad-norm says so, then steps the optimizer. */
+status strategy_ranks_optimizer_step(rank_context *rank, void *self);
+
+/* Rank `root`'s parameters are those of all. */
+status strategy_ranks_scatter_parameters(rank_context *rank, void *self, int root);
+
+/* Through the ranks' process group. */
+const char *strategy_ranks_backend(const rank_context *rank, void *self);
+device_use strategy_ranks_use(const rank_context *rank, void *self, int index);
 
 #endif

@@ -4,7 +4,7 @@
  * What all ranks must know travels after the parameters: whether to stop, and whether this step's
  * gradients overflowed, which only the server has seen.
  */
-#include "app/train/strategy_ranks.h"
+#include "app/train/strategy_ops.h"
 #include "dist/param_server.h"
 #include "kernels/ops.h"
 
@@ -30,6 +30,14 @@ static status open_server(rank_context *rank, void **self)
     TRY(param_server_create(rank->group, &arrays, &server));
     *self = server;
     return STATUS_OK;
+}
+
+/* The server alone has the optimizer's state: the others only count its steps. */
+static optimizer_part part_of_server(rank_context *rank, void *self)
+{
+    bool serves = param_server_is_here(self);
+    return (optimizer_part){network_parameters(rank->net), network_gradients(rank->net),
+                            serves ? network_count(rank->net) : 0};
 }
 
 static void close_server(void *self)
@@ -86,6 +94,8 @@ const strategy_ops strategy_ps = {
     .check = check,
     .open = open_server,
     .close = close_server,
+    .part = part_of_server,
+    .scatter_state = strategy_ranks_scatter_parameters,
     .forward_backward = forward_backward,
     .synchronize = synchronize,
     .optimizer_step = optimizer_step_at_server,

@@ -1,5 +1,5 @@
 /* One process, the whole batch. */
-#include "app/train/strategy_ranks.h"
+#include "app/train/strategy_ops.h"
 
 static status check(const options *opts, int world_size)
 {

@@ -141,7 +141,7 @@ static status start_run(training *t)
     *at = (position){counts[0], counts[1], counts[2], at->epoch_loss, counts[3], counts[4],
                      counts[5], 0,         0};
     TRY(share_best(t));
-    return rank_context_broadcast(rank, 0);
+    return strategy_scatter_state(rank->strategy, 0);
 }
 
 /* In --event-log, with the times of a change of rounds. */
@@ -152,7 +152,7 @@ static status log_opening(training *t)
         .left_s = was_in_one ? clock_seconds(t->left_ns - t->failed_ns) : -1,
         .waited_s = was_in_one ? clock_seconds(t->joined_ns - t->left_ns) : -1,
         .opened_s = clock_seconds(clock_now_ns() - t->trainer.started_ns)};
-    TRY(agreement_on_state(&t->rank, &opening.state));
+    TRY(agreement_on_state(&t->rank, strategy_shared_optimizer(t->rank.strategy), &opening.state));
     rank_events_open_round(&t->trainer.events, &t->trainer.at, &opening);
     return STATUS_OK;
 }
@@ -166,7 +166,7 @@ static status begin(training *t)
     if (t->rank.sums[0] == '\0') /* the run begins */
         run_identity_continue_sums(&t->rank, "");
     t->trainer.began = t->trainer.at;
-    step_commit_begin(&t->rank);
+    strategy_commit_begin(t->rank.strategy);
     t->runs = true;
     return log_opening(t);
 }

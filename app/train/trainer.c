@@ -1,5 +1,5 @@
-/* The training loop: a step is train_step, its epochs are trainer_run. The rest is what happens
- * around a step and between two epochs. */
+/* The training loop: a step is the strategy's (strategy.c), its epochs are trainer_run. The rest is
+ * what happens around a step and between two epochs. */
 #include "app/train/trainer.h"
 
 #include "app/train/elastic.h"
@@ -14,29 +14,6 @@
 #include <math.h>
 
 enum { COLLECTIVES = 2 }; /* waits of a step for other ranks, at most: gradients, parameters */
-
-/* One optimizer step, as in any textbook. On an accelerator it is only enqueued here: what a step
- * does is recorded once (step_graphs.h), and then replayed without a call of this function. */
-static status train_step(void *ctx, int step)
-{
-    rank_context *rank = ctx;
-    int micro_steps = loader_micro_steps(rank->loader, step); /* --accum */
-    for (int micro = 0; micro < micro_steps; micro++) {
-        step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
-        TRY(timeline_enter(&rank->timeline, MOMENT_LOAD));
-        TRY(loader_next(rank->loader, &b.in));
-        TRY(strategy_forward_backward(rank->strategy, &b)); /* ddp: gradients leave in here */
-    }
-    int images = loader_step_samples(rank->loader, step);
-    bool commits = rank->stop.ranks > 0; /* an elastic run that keeps its state */
-    if (commits)
-        TRY(step_commit_launch(rank, images));
-    TRY(strategy_synchronize(rank->strategy)); /* gradients are the mean over all ranks */
-    if (commits)
-        TRY(step_commit_wait(rank, images));
-    TRY(strategy_optimizer_step(rank->strategy));
-    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
-}
 
 /* With fp16 a loss that is not finite is an overflow of the loss scaling, whose step is skipped. */
 static bool watches_loss(const rank_context *rank)
@@ -56,10 +33,8 @@ static status begin_step(trainer *t, int step, float lr)
     TRY(timeline_begin_step(&rank->timeline, t->at.epoch, t->at.step + 1));
     fault_before_step(&t->fault, t->at.step + 1);
     loader_begin_step(rank->loader, step, &plan);
-    optimizer_begin_step(rank->opt, lr, &plan);
-    TRY(dev->ops->begin_step(dev, &plan, rank->state, rank->stop.flag));
-    strategy_begin_step(rank->strategy, &plan);
-    return STATUS_OK;
+    strategy_begin_step(rank->strategy, lr, &plan);
+    return dev->ops->begin_step(dev, &plan, rank->state, rank->stop.flag);
 }
 
 /* A replayed step moves as many bytes as its recording did; no call counts them. */
@@ -84,7 +59,7 @@ static status run_step(trainer *t, int step, float lr)
     TRY(elastic_check(rank->link));
     TRY(begin_step(t, step, lr));
     rank_events_step_begins(&t->events, rank, &t->at, step);
-    TRY(step_graphs_run(&t->graphs, samples, step, train_step, rank));
+    TRY(step_graphs_run(&t->graphs, samples, step, strategy_run_step, rank->strategy));
     count_step(t, samples, &before);
     timeline_end_step(&rank->timeline);
     rank_events_step_ended(&t->events);
@@ -141,6 +116,7 @@ static status save(trainer *t)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_CHECKPOINT));
     TRY(check_weights(t));
+    TRY(strategy_gather_state(rank->strategy));
     TRY(flush_lines(t)); /* or a run killed now would go on with a gap in its lines */
     bool saves = !rank->stop.diverged, is_best = saves && run_tests_found_best(&t->tests, step);
     if (rank->place.rank == 0 && saves &&
@@ -244,7 +220,7 @@ static status test_inside_epoch(trainer *t, int step, int steps)
     int64_t began_ns = clock_now_ns();
     TRY(test(t));
     TRY(network_reset_score(rank->net));
-    step_commit_reset_score(&rank->commit);
+    strategy_commit_reset_score(rank->strategy);
     t->tested_ns += clock_now_ns() - began_ns;
     progress_test(t->progress, t->at.epoch, step, steps, t->tests.monitored);
     metrics_entry entry = entry_of_test(
@@ -309,7 +285,7 @@ static status begin_steps(trainer *t)
     epoch_order_look(rank, t->at.epoch);
     TRY(network_reset_score(rank->net));
     t->began = t->at;
-    step_commit_begin(t->rank);
+    strategy_commit_begin(t->rank->strategy);
     t->epoch_samples = 0;
     t->loss_before = 0;
     t->tested_ns = 0;
@@ -383,7 +359,7 @@ static status end_epoch(trainer *t, double train_s)
     t->at = (position){
         .epoch = t->at.epoch + 1, .step = t->at.step, .world_changes = t->at.world_changes};
     t->began = t->at;
-    step_commit_begin(t->rank);
+    strategy_commit_begin(t->rank->strategy);
     if (t->reached || t->at.epoch == t->epochs ||
         interval_is_due_after_epochs(&t->save_every, t->at.epoch) ||
         run_tests_found_best(&t->tests, t->at.step))

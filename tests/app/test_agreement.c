@@ -125,9 +125,8 @@ static status compare_states(process_group *group, int rank, int world_size, voi
     status st = trainee_open(&t, "reference", MODEL_MLP, OPTIMIZER_SGD, seed);
     context.dev = t.dev;
     context.net = t.net;
-    context.opt = t.opt;
     if (st == STATUS_OK)
-        st = agreement_on_state(&context, &hash);
+        st = agreement_on_state(&context, t.opt, &hash);
     bool differs = st == STATUS_DEVICE && facts_in_a_line(status_text(), "rank 2", "rank 0", NULL);
     trainee_close(&t);
     return differs == (seed == 2) ? STATUS_OK : FAIL(STATUS_IO, "status %s", status_name(st));
@@ -157,9 +156,8 @@ static status compare_alone(process_group *group, int rank, int world_size, void
     TRY(trainee_open(&t, "reference", MODEL_MLP, OPTIMIZER_SGD, 1));
     context.dev = t.dev;
     context.net = t.net;
-    context.opt = t.opt;
     size_t before = peak_kib();
-    status st = agreement_on_state(&context, &hash);
+    status st = agreement_on_state(&context, t.opt, &hash);
     *(size_t *)arg = peak_kib() - before;
     trainee_close(&t);
     return st;

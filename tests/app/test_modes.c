@@ -144,6 +144,31 @@ START_TEST(clipped_ranks_have_the_bits_of_a_server)
 }
 END_TEST
 
+/* MiB of device memory that rank 0 has held at most, less what rank 1 has. */
+static double peak_difference(const program *p)
+{
+    double first = 0, second = 0;
+    const char *at = strstr(p->out, "\"peak_mib\":[");
+    ck_assert_ptr_nonnull(at);
+    ck_assert_int_eq(sscanf(at, "\"peak_mib\":[%lf,%lf]", &first, &second), 2);
+    return first - second;
+}
+
+/* Adam has two floats a parameter: with ddp on each rank, with ps on the server alone. */
+START_TEST(only_the_server_has_the_optimizers_state)
+{
+    static const char *const modes[] = {"--mode=ddp", "--mode=ps"};
+    for (int i = 0; i < 2; i++) {
+        program p = train("mlp", 1, WORDS(UNEVEN, modes[i], "--nproc-per-node=2"));
+        double state_mib = 2 * 4 * training_number(p.out, "parameters") / (1024 * 1024);
+        double more = peak_difference(&p);
+        ck_assert_msg(fabs(more - (i == 0 ? 0 : state_mib)) < 0.1 * state_mib,
+                      "%s: rank 0 has %g MiB more, the state is %g MiB", modes[i], more, state_mib);
+        program_close(&p);
+    }
+}
+END_TEST
+
 static double number_after(const program *p, const char *words)
 {
     const char *at = strstr(p->out, words);
@@ -324,6 +349,7 @@ int main(void)
     tcase_add_loop_test(weights, one_replica_is_one_process, 0, 2);
     tcase_add_loop_test(weights, clipped_steps_equal_one_process, 0, 2);
     tcase_add_test(weights, clipped_ranks_have_the_bits_of_a_server);
+    tcase_add_test(weights, only_the_server_has_the_optimizers_state);
     tcase_add_loop_test(weights, labels_are_smoothed_in_training_alone, 0, 2);
     tcase_add_test(weights, the_learning_rate_is_scaled_by_the_ranks);
     tcase_add_loop_test(weights, accumulated_batches_are_one, 0, 4);

@@ -27,8 +27,9 @@ static inline status trainee_open(trainee *t, const char *device_name, model_kin
     device_options wanted = {.name = device_name, .threads = 1};
     TRY(device_create(&wanted, &t->dev));
     TRY(network_create(t->dev, &net, &t->net));
-    return optimizer_create(t->dev, &opt, network_parameters(t->net), network_gradients(t->net),
-                            network_count(t->net), &t->opt);
+    const optimizer_part all = {network_parameters(t->net), network_gradients(t->net),
+                                network_count(t->net)};
+    return optimizer_create(t->dev, &opt, &all, &t->opt);
 }
 
 static inline void trainee_init(trainee *t, model_kind kind, optimizer_kind trained_by,
