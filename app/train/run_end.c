@@ -120,8 +120,8 @@ void run_end_write_report(training *t)
     const char *folder = t->folder.path;
     if (t->folder.is_dry)
         return;
-    metrics_close(t->metrics);
-    t->metrics = t->trainer.metrics = NULL;
+    metrics_close(t->trainer.records.metrics);
+    t->trainer.records.metrics = NULL;
     if (file_join(folder, RUN_FILE_REPORT, path) != STATUS_OK ||
         run_page_write(path, &folder, 1) != STATUS_OK)
         LOG_W("no report is written: %s", status_text());

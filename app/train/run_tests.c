@@ -3,7 +3,6 @@
 #include "base/memory.h"
 #include "model/checkpoint.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 bool run_tests_validate(const run_tests *tests)
@@ -74,16 +73,4 @@ bool run_tests_reach_target(const run_tests *tests)
     double target = tests->rank->opts->target_acc;
     return target >= 0 &&
            evaluation_accuracy(tests->monitored) >= (target > 1 ? target / 100 : target);
-}
-
-void run_tests_note(const run_tests *tests, const evaluation *found, metrics_entry *entry)
-{
-    double loss = found != NULL ? found->loss : (double)NAN;
-    double accuracy = found != NULL ? evaluation_accuracy(found) : (double)NAN;
-    bool on_test = found == &tests->result->test;
-    entry->test_loss = on_test ? loss : (double)NAN;
-    entry->test_acc = on_test ? accuracy : (double)NAN;
-    entry->val_loss = on_test ? (double)NAN : loss;
-    entry->val_acc = on_test ? (double)NAN : accuracy;
-    entry->validates = run_tests_validate(tests);
 }

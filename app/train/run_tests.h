@@ -7,7 +7,6 @@
 #ifndef MNIST_DDP_APP_TRAIN_RUN_TESTS_H
 #define MNIST_DDP_APP_TRAIN_RUN_TESTS_H
 
-#include "app/train/metrics.h"
 #include "app/train/result.h"
 #include "app/train/run_folder.h"
 
@@ -45,8 +44,5 @@ status run_tests_take_last(run_tests *tests);
 
 /* Whether the monitored accuracy reaches --target-acc. */
 bool run_tests_reach_target(const run_tests *tests);
-
-/* Sets what was found, or that nothing was (NULL), in a line of the metrics. */
-void run_tests_note(const run_tests *tests, const evaluation *found, metrics_entry *entry);
 
 #endif

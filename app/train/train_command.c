@@ -151,9 +151,9 @@ static status log_opening(training *t)
     event_log_opening opening = {
         .left_s = was_in_one ? clock_seconds(t->left_ns - t->failed_ns) : -1,
         .waited_s = was_in_one ? clock_seconds(t->joined_ns - t->left_ns) : -1,
-        .opened_s = clock_seconds(clock_now_ns() - t->trainer.started_ns)};
+        .opened_s = clock_seconds(clock_now_ns() - t->trainer.records.started_ns)};
     TRY(agreement_on_state(&t->rank, strategy_shared_optimizer(t->rank.strategy), &opening.state));
-    rank_events_open_round(&t->trainer.events, &t->trainer.at, &opening);
+    run_records_round(&t->trainer.records, &t->trainer.at, &opening);
     return STATUS_OK;
 }
 
@@ -187,12 +187,11 @@ static void open_metrics(training *t)
     const metrics_options settings = {.folder = t->folder.path,
                                       .step = t->trainer.at.step,
                                       .epochs = t->trainer.at.epoch,
-                                      .started_ns = t->trainer.started_ns,
+                                      .started_ns = t->trainer.records.started_ns,
                                       .cores = &rank->binding.before};
     if (rank->place.rank == 0 && !t->folder.is_dry &&
-        metrics_open(&settings, &t->metrics) != STATUS_OK)
+        metrics_open(&settings, &t->trainer.records.metrics) != STATUS_OK)
         LOG_W("no metrics are written: %s", status_text());
-    t->trainer.metrics = t->metrics;
 }
 
 /* A trace that cannot be written does not undo what the run has done, but shows in its exit code.
@@ -311,7 +310,7 @@ static status explain(training *t, status st)
     st = strategy_explain(t->rank.strategy, st);
     st = failure_explain(&t->rank, st);
     status_keep(&why);
-    (void)step_log_flush(&t->trainer.log, &t->progress);
+    (void)run_records_say(&t->trainer.records);
     write_trace(t, TRACE_FAILED);
     status_restore(&why);
     return st;
@@ -341,7 +340,7 @@ static status open_and_run(training *t, const options *opts, int *exit_code)
     if (st != STATUS_OK)
         return t->survives ? st : failure_explain(&t->rank, st);
     t->survives = false;
-    progress_open(&t->rank, &t->signals, t->trainer.started_ns, &t->progress);
+    progress_open(&t->rank, &t->signals, t->trainer.records.started_ns, &t->progress);
     TRY(trainer_open(&t->rank, &t->trainer));
     return run_or_explain(t, exit_code);
 }
@@ -351,19 +350,17 @@ static void close_round(training *t)
 {
     progress_close_bar(&t->progress);
     trainer_close(&t->trainer);
-    metrics_close(t->metrics);
-    t->metrics = NULL;
     rank_context_close(&t->rank);
     run_folder_close(&t->folder);
 }
 
 static void begin_round(training *t, int64_t started_ns)
 {
-    t->trainer = (trainer){.signals = &t->signals,
-                           .folder = &t->folder,
-                           .progress = &t->progress,
-                           .result = &t->result,
-                           .started_ns = started_ns};
+    t->trainer = (trainer){
+        .signals = &t->signals,
+        .folder = &t->folder,
+        .result = &t->result,
+        .records = {.progress = &t->progress, .result = &t->result, .started_ns = started_ns}};
     t->progress = (progress){0};
     t->runs = t->survives = t->is_done = false;
 }

@@ -37,34 +37,20 @@ static status begin_step(trainer *t, int step, float lr)
     return dev->ops->begin_step(dev, &plan, rank->state, rank->stop.flag);
 }
 
-/* A replayed step moves as many bytes as its recording did; no call counts them. */
-static void count_step(trainer *t, int samples, const device_use *before)
-{
-    device_use after = strategy_use(t->rank->strategy, 0);
-    device_use step = {.sent_bytes = after.sent_bytes - before->sent_bytes,
-                       .received_bytes = after.received_bytes - before->received_bytes};
-    if (!t->graphs.enabled || step.sent_bytes > 0 || step.received_bytes > 0)
-        t->step_moved = step;
-    t->result->moved.sent_bytes += t->step_moved.sent_bytes;
-    t->result->moved.received_bytes += t->step_moved.received_bytes;
-    t->result->steps++;
-    t->epoch_samples += (uint32_t)samples;
-}
-
-static status run_step(trainer *t, int step, float lr)
+static status run_step(trainer *t, int step)
 {
     rank_context *rank = t->rank;
     int samples = loader_step_samples(rank->loader, step);
-    device_use before = strategy_use(rank->strategy, 0);
     TRY(elastic_check(rank->link));
-    TRY(begin_step(t, step, lr));
-    rank_events_step_begins(&t->events, rank, &t->at, step);
+    TRY(begin_step(t, step, (float)t->lr));
+    run_records_step_begins(&t->records, &t->at, step);
     TRY(step_graphs_run(&t->graphs, samples, step, strategy_run_step, rank->strategy));
-    count_step(t, samples, &before);
     timeline_end_step(&rank->timeline);
-    rank_events_step_ended(&t->events);
     core_binding_look(&rank->binding);
-    return STATUS_OK;
+    t->epoch_samples += (uint32_t)samples;
+    t->at.step++;
+    t->at.step_in_epoch++;
+    return run_records_step_ends(&t->records);
 }
 
 /* All ranks find the same after the same step: the run ends there, and saves nothing more. */
@@ -99,13 +85,6 @@ static status check_weights(trainer *t)
     return STATUS_OK;
 }
 
-static status flush_lines(trainer *t)
-{
-    TRY(step_log_flush(&t->log, t->progress));
-    metrics_flush(t->metrics);
-    return STATUS_OK;
-}
-
 /* A disk that is full does not end the training: it says so and goes on. What was written before
  * stays. The run's end looks whether the last is there, and exits with the disk's code if not. */
 static status save(trainer *t)
@@ -117,80 +96,31 @@ static status save(trainer *t)
     TRY(timeline_enter(&rank->timeline, MOMENT_CHECKPOINT));
     TRY(check_weights(t));
     TRY(strategy_gather_state(rank->strategy));
-    TRY(flush_lines(t)); /* or a run killed now would go on with a gap in its lines */
+    TRY(run_records_flush(
+        &t->records)); /* or a run killed now would go on with a gap in its lines */
     bool saves = !rank->stop.diverged, is_best = saves && run_tests_found_best(&t->tests, step);
-    if (rank->place.rank == 0 && saves &&
-        run_folder_save(t->folder, rank, &t->at, run_tests_at(&t->tests, step), is_best) !=
-            STATUS_OK) {
-        LOG_E("checkpoint not written: %s", status_text());
-        t->result->failed_checkpoints++;
-    }
+    if (rank->place.rank == 0 && saves)
+        run_records_checkpoint(
+            &t->records,
+            run_folder_save(t->folder, rank, &t->at, run_tests_at(&t->tests, step), is_best));
     if (is_best)
         run_tests_keep_best(&t->tests);
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
 
-/* From here on time counts for a step's images per second. */
-static void begin_rate(trainer *t)
-{
-    t->rate_since_ns = clock_now_ns();
-    t->rate_since = t->epoch_samples;
-}
-
-static metrics_entry entry_of_step(trainer *t)
-{
-    int64_t now_ns = clock_now_ns();
-    double images = (double)(t->epoch_samples - t->rate_since) * t->rank->place.world_size;
-    metrics_entry entry = {.event = METRICS_STEP,
-                           .step = t->at.step,
-                           .epoch = t->at.epoch,
-                           .now_ns = now_ns,
-                           .lr = t->lr,
-                           .images_per_s = images / clock_seconds(now_ns - t->rate_since_ns)};
-    begin_rate(t);
-    return entry;
-}
-
-static status log_step(trainer *t, int step, int steps)
+static status publish_step(trainer *t, int step, int steps)
 {
     const rank_context *rank = t->rank;
-    bool shown = progress_wants_step(t->progress, step, steps);
-    bool kept = t->metrics != NULL && step % rank->opts->log_interval == 0;
-    if (!shown && !kept)
-        return STATUS_OK;
     int before_last = (loader_micro_steps(rank->loader, step) - 1) * rank->settings.batch_size;
-    step_line line = {.epoch = t->at.epoch,
-                      .now_ns = clock_now_ns(),
-                      .step = step,
-                      .steps = steps,
-                      .samples = t->epoch_samples,
-                      .batch_n = loader_step_samples(rank->loader, step) - before_last};
-    metrics_entry entry = {0};
-    if (kept)
-        entry = entry_of_step(t);
-    return step_log_add(&t->log, t->progress, network_totals(rank->net), shown ? &line : NULL,
-                        kept ? &entry : NULL);
-}
-
-/* `found`: of the run's tests; NULL: there was none. */
-static metrics_entry entry_of_test(const trainer *t, metrics_event event, const evaluation *found)
-{
-    metrics_entry entry = {.event = event,
-                           .step = t->at.step,
-                           .epoch = t->at.epoch,
-                           .now_ns = clock_now_ns(),
-                           .lr = t->lr};
-    run_tests_note(&t->tests, found, &entry);
-    return entry;
-}
-
-/* The run's first step has ended. */
-static status note_setup(trainer *t)
-{
-    device *dev = t->rank->dev;
-    TRY(dev->ops->synchronize(dev));
-    t->result->setup_s = clock_seconds(clock_now_ns() - t->started_ns);
-    return STATUS_OK;
+    const step_facts f = {
+        .line = {.epoch = t->at.epoch,
+                 .step = step,
+                 .steps = steps,
+                 .samples = t->epoch_samples,
+                 .batch_n = loader_step_samples(rank->loader, step) - before_last},
+        .number = t->at.step,
+        .lr = t->lr};
+    return run_records_step(&t->records, &f, network_totals(rank->net));
 }
 
 /* Whether the target is reached is known only afterwards. */
@@ -211,7 +141,7 @@ static status test(trainer *t)
 static status test_inside_epoch(trainer *t, int step, int steps)
 {
     rank_context *rank = t->rank;
-    TRY(step_log_flush(&t->log, t->progress));
+    TRY(run_records_say(&t->records));
     TRY(network_read_score(rank->net, &t->so_far)); /* waits for the device */
     t->result->last_loss = t->so_far.last_loss;
     t->loss_before += t->so_far.loss_sum;
@@ -222,11 +152,13 @@ static status test_inside_epoch(trainer *t, int step, int steps)
     TRY(network_reset_score(rank->net));
     strategy_commit_reset_score(rank->strategy);
     t->tested_ns += clock_now_ns() - began_ns;
-    progress_test(t->progress, t->at.epoch, step, steps, t->tests.monitored);
-    metrics_entry entry = entry_of_test(
-        t, run_tests_validate(&t->tests) ? METRICS_VALIDATION : METRICS_TEST, t->tests.monitored);
-    metrics_add(t->metrics, &entry);
-    begin_rate(t);
+    run_records_test(&t->records, &(test_facts){.found = t->tests.monitored,
+                                                .number = t->at.step,
+                                                .epoch = t->at.epoch,
+                                                .step = step,
+                                                .steps = steps,
+                                                .lr = t->lr});
+    run_records_begin_rate(&t->records, t->epoch_samples);
     timeline_count_from_here(&rank->timeline);
     return timeline_begin_steps(&rank->timeline);
 }
@@ -251,15 +183,11 @@ static status follow_step(trainer *t, int step, int steps)
 {
     rank_context *rank = t->rank;
     bool last = step + 1 == steps, keeps = rank->link != NULL;
-    t->at.step++;
-    t->at.step_in_epoch++;
-    if (t->result->steps == 1)
-        TRY(note_setup(t));
     if (last && t->at.epoch + 1 < t->epochs)
         TRY(loader_draw_epoch(rank->loader, fault_order(&t->fault, t->at.epoch + 1)));
-    TRY(log_step(t, step, steps));
+    TRY(publish_step(t, step, steps));
     if (keeps) /* whoever is rank 0 next continues them */
-        TRY(flush_lines(t));
+        TRY(run_records_flush(&t->records));
     TRY(look_at_stop(t, last || keeps ? PREEMPT_NOW : PREEMPT_CHEAPLY));
     if (!last && !preempt_ends_round(&rank->stop) &&
         interval_is_due_after_steps(&rank->settings.eval_every, t->at.step))
@@ -289,7 +217,7 @@ static status begin_steps(trainer *t)
     t->epoch_samples = 0;
     t->loss_before = 0;
     t->tested_ns = 0;
-    begin_rate(t);
+    run_records_begin_rate(&t->records, 0);
     return timeline_begin_steps(&rank->timeline);
 }
 
@@ -305,10 +233,10 @@ static status train_epoch(trainer *t)
     for (int step = (int)t->at.step_in_epoch;
          step < steps && !preempt_ends_round(&rank->stop) && !t->reached; step++) {
         t->lr = world_change_lr(rank, &t->at, step);
-        TRY(run_step(t, step, (float)t->lr));
+        TRY(run_step(t, step));
         TRY(follow_step(t, step, steps));
     }
-    TRY(step_log_flush(&t->log, t->progress));
+    TRY(run_records_say(&t->records));
     TRY(network_read_score(rank->net, &t->so_far)); /* waits for the device */
     TRY(timeline_stop_counting(&rank->timeline));
     if (!t->reached) /* else the test has noted it */
@@ -325,35 +253,27 @@ static bool test_is_due(const trainer *t)
             interval_is_due_after_steps(every, t->at.step));
 }
 
-static void report_epoch(trainer *t, const evaluation *tested)
-{
-    result *r = t->result;
-    double train_s = r->train_s[r->epochs - 1];
-    metrics_entry entry = entry_of_test(t, METRICS_EPOCH, tested);
-    entry.loss = t->at.epoch_loss / (double)t->at.epoch_samples;
-    entry.images_per_s = r->images_per_epoch > 0 ? (double)r->images_per_epoch / train_s
-                                                 : (double)NAN; /* resumed after its last step */
-    r->images_per_s = fmax(r->images_per_s, entry.images_per_s);
-    metrics_add(t->metrics, &entry);
-    progress_epoch(t->progress, t->at.epoch, train_s, r->images_per_epoch, entry.loss, tested);
-}
-
 /* Test and report, and a checkpoint if one is due. An epoch in which the target was reached has had
  * its test and its checkpoint, and stays where it is. */
 static status end_epoch(trainer *t, double train_s)
 {
     rank_context *rank = t->rank;
-    result *r = t->result;
     TRY(total_epoch(t));
     if (rank->stop.diverged)
         return STATUS_OK;
-    r->train_s[r->epochs++] = train_s;
     TRY(timeline_settle_waiting(&rank->timeline, rank->group));
-    r->images_per_epoch = t->at.epoch_timed + t->at.epoch_samples - t->began.epoch_samples;
     bool ended_inside = t->reached, tested = !ended_inside && test_is_due(t);
     if (tested)
         TRY(test(t));
-    report_epoch(t, tested ? t->tests.monitored : NULL);
+    run_records_epoch(
+        &t->records,
+        &(epoch_facts){.number = t->at.step,
+                       .epoch = t->at.epoch,
+                       .train_s = train_s,
+                       .train_loss = t->at.epoch_loss / (double)t->at.epoch_samples,
+                       .images = t->at.epoch_timed + t->at.epoch_samples - t->began.epoch_samples,
+                       .lr = t->lr,
+                       .tested = tested ? t->tests.monitored : NULL});
     if (ended_inside || rank->stop.diverged)
         return STATUS_OK;
     t->at = (position){
@@ -378,7 +298,7 @@ static status meet_all(trainer *t)
 static status run_epoch(trainer *t)
 {
     rank_context *rank = t->rank;
-    progress_epoch_start(t->progress);
+    progress_epoch_start(t->records.progress);
     timeline_begin_epoch(&rank->timeline, t->at.epoch);
     TRY(meet_all(t));
     t->epoch_began_ns = clock_now_ns() - (int64_t)(t->at.epoch_s * 1e9);
@@ -413,10 +333,11 @@ static status test_at_end(trainer *t)
     TRY(run_tests_take_last(&t->tests));
     if (!isfinite(found->loss))
         note_diverged(t, "the test loss");
-    progress_test_at_end(t->progress, found);
-    metrics_entry entry = entry_of_test(t, METRICS_TEST, found);
-    entry.epoch -= entry.epoch > 0 && t->at.step_in_epoch == 0; /* the one that has ended */
-    metrics_add(t->metrics, &entry);
+    bool has_ended = t->at.epoch > 0 && t->at.step_in_epoch == 0;
+    run_records_test(&t->records, &(test_facts){.found = found,
+                                                .number = t->at.step,
+                                                .epoch = t->at.epoch - has_ended,
+                                                .lr = t->lr});
     return STATUS_OK;
 }
 
@@ -424,11 +345,11 @@ static status end_run(trainer *t)
 {
     rank_context *rank = t->rank;
     if (t->reached)
-        progress_line(t->progress, "stopped: %s accuracy of %.2f%% reaches --target-acc %g",
+        progress_line(t->records.progress, "stopped: %s accuracy of %.2f%% reaches --target-acc %g",
                       run_tests_validate(&t->tests) ? "a validation" : "an",
                       100 * evaluation_accuracy(t->tests.monitored), rank->opts->target_acc);
     if (t->result->epochs == 0) { /* resumed after its last epoch */
-        progress_line(t->progress, "nothing left to train: %lld of %lld epochs are done",
+        progress_line(t->records.progress, "nothing left to train: %lld of %lld epochs are done",
                       (long long)t->at.epoch, (long long)t->epochs);
         if (rank->settings.eval_every.count > 0)
             TRY(test(t));
@@ -446,7 +367,6 @@ bool trainer_is_done(const trainer *t)
 status trainer_run(trainer *t)
 {
     TRY(begin_run(t));
-    t->log.kept = t->metrics;
     while (!trainer_is_done(t) && !preempt_ends_round(&t->rank->stop))
         TRY(run_epoch(t));
     return t->rank->stop.agreed || !trainer_is_done(t) ? STATUS_OK : end_run(t);
@@ -463,14 +383,12 @@ status trainer_open(rank_context *rank, trainer *out)
     if (rank->dev->stream != NULL && !graphs)
         TRY(timeline_time_stream(&rank->timeline));
     TRY(run_tests_open(rank, out->result, &out->tests));
-    TRY(rank_events_open(rank, &out->events));
-    return step_log_open(rank->dev, &out->log);
+    return run_records_open(rank, &out->records);
 }
 
 void trainer_close(trainer *t)
 {
-    rank_events_close(&t->events);
     step_graphs_close(&t->graphs);
-    step_log_close(&t->log);
+    run_records_close(&t->records);
     run_tests_close(&t->tests);
 }

@@ -4,41 +4,31 @@
 
 #include "app/options/training_values.h"
 #include "app/train/fault.h"
-#include "app/train/progress.h"
-#include "app/train/rank_events.h"
 #include "app/train/rank_signals.h"
-#include "app/train/result.h"
 #include "app/train/run_folder.h"
+#include "app/train/run_records.h"
 #include "app/train/run_tests.h"
 #include "app/train/step_graphs.h"
-#include "app/train/step_log.h"
 
 typedef struct trainer {
     rank_context *rank;
     rank_signals *signals;
     run_folder *folder; /* rank 0's */
-    progress *progress;
-    metrics *metrics; /* NULL: none are kept */
     result *result;
+    run_records records;
     interval save_every;
     inject fault;
     step_graphs graphs;
-    step_log log;
-    rank_events events;
-    int64_t started_ns; /* of the program */
-    int64_t epochs;     /* of the whole run */
+    int64_t epochs; /* of the whole run */
     position at;
     position began;         /* where this round of the process began the epoch */
     int epoch_steps;        /* of it, in this world */
     score so_far;           /* of this rank's epoch since the last test, when it was last read */
     uint32_t epoch_samples; /* of the epoch that this rank has trained on */
     double lr;              /* of the step that was enqueued last */
-    int64_t rate_since_ns;  /* a step's images_per_s counts from here, and */
-    uint32_t rate_since;    /* from this many of epoch_samples on */
     double loss_before;     /* of these, before the last test inside the epoch */
     int64_t tested_ns;      /* of tests inside the epoch */
     int64_t epoch_began_ns; /* earlier by what earlier rounds took of it */
-    device_use step_moved;  /* by a step like the last one enqueued */
     run_tests tests;
     bool reached;           /* the target accuracy */
     const char *not_finite; /* of a run that has diverged: what is not; NULL: it has not */
@@ -46,7 +36,7 @@ typedef struct trainer {
 } trainer;
 
 /* Borrows `rank`, which is open, and the parts to which `out` points already. `save_every`,
- * `fault`, `metrics` and `at` are set afterwards, before trainer_run. trainer_close accepts a
+ * `fault`, records.metrics and `at` are set afterwards, before trainer_run. trainer_close accepts a
  * zeroed one. */
 status trainer_open(rank_context *rank, trainer *out);
 void trainer_close(trainer *t);

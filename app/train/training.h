@@ -13,7 +13,6 @@ typedef struct training {
     rank_context rank;
     run_folder folder; /* rank 0's; of an elastic job all ranks know its path */
     progress progress;
-    metrics *metrics; /* rank 0's */
     result result;
     trainer trainer;
     rendezvous_place place;                /* of the round */

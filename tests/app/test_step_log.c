@@ -1,6 +1,6 @@
 /* Lines about steps come in order, each with its own loss, however late an accelerator tells it;
  * and it is not waited for while there is time. */
-#include "app/train/step_log.h"
+#include "app/train/run_records.h"
 
 #include "kernels/device_kind.h"
 #include "kernels/ops.h"
@@ -20,11 +20,13 @@ typedef struct page {
     options opts;
     rank_context rank;
     progress rep;
+    result found;
+    run_records records;
     char *text;
     size_t size_bytes;
 } page;
 
-static void open_page(page *p)
+static void open_page(page *p, device *dev)
 {
     *p = (page){.opts = {.epochs = 2, .log_interval = 1}};
     p->rank.opts = &p->opts;
@@ -32,6 +34,9 @@ static void open_page(page *p)
     p->rep.out = open_memstream(&p->text, &p->size_bytes);
     ck_assert_ptr_nonnull(p->rep.out);
     fflush(p->rep.out);
+    p->rank.dev = dev;
+    p->records = (run_records){.progress = &p->rep, .result = &p->found};
+    expect_ok(run_records_open(&p->rank, &p->records));
 }
 
 static void expect_text(page *p, const char *want)
@@ -46,12 +51,12 @@ static void close_page(page *p)
     free(p->text);
 }
 
-static void add_step(step_log *log, page *p, device *dev, score *totals, int step)
+static void add_step(page *p, device *dev, score *totals, int step)
 {
     const score behind = {.last_loss = 0.5 * (step + 1)};
-    const step_line line = {.step = step, .steps = 9};
+    const step_facts made = {.line = {.step = step, .steps = 9}};
     expect_ok(dev->ops->copy(dev, totals, &behind, sizeof behind));
-    expect_ok(step_log_add(log, &p->rep, totals, &line, NULL));
+    expect_ok(run_records_step(&p->records, &made, totals));
     if (dev->ops->accelerator != NULL)
         expect_ok(dev->ops->synchronize(dev)); /* `behind` is this function's */
 }
@@ -62,24 +67,22 @@ static void add_step(step_log *log, page *p, device *dev, score *totals, int ste
 START_TEST(an_accelerators_line_comes_one_line_late)
 {
     page p;
-    step_log log;
     device *dev = NULL;
     void *totals = NULL;
     expect_ok(fake_accelerator_open(0, &dev));
     expect_ok(dev->ops->alloc(dev, sizeof(score), &totals));
-    expect_ok(step_log_open(dev, &log));
-    open_page(&p);
-    expect_ok(step_log_flush(&log, &p.rep));
-    add_step(&log, &p, dev, totals, 0);
+    open_page(&p, dev);
+    expect_ok(run_records_say(&p.records));
+    add_step(&p, dev, totals, 0);
     expect_text(&p, "");
-    add_step(&log, &p, dev, totals, 1);
+    add_step(&p, dev, totals, 1);
     expect_text(&p, FIRST);
     for (int again = 0; again < 2; again++) {
-        expect_ok(step_log_flush(&log, &p.rep));
+        expect_ok(run_records_say(&p.records));
         expect_text(&p, FIRST SECOND);
     }
-    step_log_close(&log);
-    step_log_close(&log);
+    run_records_close(&p.records);
+    run_records_close(&p.records);
     dev->ops->free(dev, totals);
     fake_accelerator_close(dev);
     close_page(&p);
@@ -90,17 +93,15 @@ START_TEST(a_hosts_line_comes_at_once)
 {
     static const device_options reference = {.name = "reference", .threads = 1};
     page p;
-    step_log log;
     score totals;
     device *dev = NULL;
     expect_ok(device_create(&reference, &dev));
-    expect_ok(step_log_open(dev, &log));
-    open_page(&p);
-    add_step(&log, &p, dev, &totals, 0);
+    open_page(&p, dev);
+    add_step(&p, dev, &totals, 0);
     expect_text(&p, FIRST);
-    add_step(&log, &p, dev, &totals, 1);
+    add_step(&p, dev, &totals, 1);
     expect_text(&p, FIRST SECOND);
-    step_log_close(&log);
+    run_records_close(&p.records);
     device_destroy(dev);
     close_page(&p);
 }
