@@ -4,10 +4,76 @@
 #include "app/train/run_identity.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
+#include "kernels/ops.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { RECOVER_MS = 5000 }; /* for a device to end what was aborted */
+
+static status copy_out(device *dev, const float *from, size_t count, float **out)
+{
+    if (*out == NULL)
+        TRY(memory_alloc(count * sizeof **out, (void **)out));
+    return dev->ops->download(dev, *out, from, count * sizeof **out);
+}
+
+static status copy_all(rank_context *rank, kept_state *out)
+{
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES];
+    size_t n = optimizer_states(strategy_optimizer(rank->strategy), names, states);
+    out->count = network_count(rank->net);
+    TRY(copy_out(rank->dev, network_parameters(rank->net), out->count, &out->parameters));
+    for (size_t i = 0; i < n && out->optimizer_steps > 0; i++) /* else there is none yet */
+        TRY(copy_out(rank->dev, states[i], out->count, &out->states[i]));
+    return rank_context_loss_scaling(rank, &out->scaling);
+}
+
+/* Copies it from the rank's device, whose process group has been destroyed: nothing that is
+ * enqueued waits for another rank.
+ * `updates`: of the optimizer; it may have begun one that has not come to its end. On failure there
+ * is KEPT_STATE_NONE. */
+static status kept_state_take(rank_context *rank, const kept_place *place, int64_t updates,
+                              kept_state *out)
+{
+    const accelerator_ops *accelerator = rank->dev->ops->accelerator;
+    out->step = KEPT_STATE_NONE;
+    out->optimizer_steps = updates;
+    if (accelerator != NULL && accelerator->recover != NULL)
+        TRY(accelerator->recover(rank->dev, RECOVER_MS));
+    TRY(copy_all(rank, out));
+    out->place = *place;
+    out->step = place->at.step;
+    return STATUS_OK;
+}
+
+/* Copies parameters, optimizer state and loss scaling to the device of `rank`, of the same model
+ * and optimizer. */
+static status kept_state_restore(const kept_state *kept, rank_context *rank)
+{
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES];
+    size_t n = optimizer_states(strategy_optimizer(rank->strategy), names, states);
+    size_t size_bytes = kept->count * sizeof(float);
+    device *dev = rank->dev;
+    ASSERT(kept->count == network_count(rank->net) && kept->step == kept->place.at.step);
+    TRY(dev->ops->upload(dev, network_parameters(rank->net), kept->parameters, size_bytes));
+    for (size_t i = 0; i < n && kept->optimizer_steps > 0; i++)
+        TRY(dev->ops->upload(dev, states[i], kept->states[i], size_bytes));
+    optimizer_set_steps(strategy_optimizer(rank->strategy), kept->optimizer_steps);
+    return rank_context_set_loss_scaling(rank, &kept->scaling);
+}
+
+void kept_state_free(kept_state *kept)
+{
+    free(kept->parameters);
+    for (size_t i = 0; i < OPTIMIZER_MAX_STATES; i++)
+        free(kept->states[i]);
+    *kept = (kept_state){.step = KEPT_STATE_NONE};
+}
 
 /* The lowest rank that has the newest state; -1: none has any. */
 static status find_newest(training *t, int *out)
@@ -38,35 +104,15 @@ status rounds_share_folder(training *t)
     return share_path(t, 0);
 }
 
-/* `here` of `root` is that of all, and so is the run's folder. */
+/* `here` of `root` is that of all, and so is the run's folder. What is sent of the beginning is how
+ * long ago it was: clocks of hosts differ. */
 static status share_place(training *t, int root, kept_place *here)
 {
-    position *at = &here->at;
-    former_world *world = &here->world;
-    test_found *best = &here->best;
-    int64_t *counts[] = {
-        &at->epoch,         &at->step_in_epoch,  &at->step,    &at->epoch_samples, &at->epoch_first,
-        &at->world_changes, &at->epoch_timed,    &world->size, &world->batch_size, &world->accum,
-        &best->test.images, &best->test.correct, &best->step,  &best->epoch};
-    enum { N_COUNTS = sizeof counts / sizeof counts[0] };
-    int64_t whole[N_COUNTS];
     int64_t now_ns = clock_now_ns();
-    double passed_s = clock_seconds(now_ns - here->began_ns); /* clocks of hosts differ */
-    double reals[] = {at->epoch_loss, world->lr, best->test.loss, at->epoch_s, passed_s};
-    enum { N_REALS = sizeof reals / sizeof reals[0] };
-    for (int i = 0; i < N_COUNTS; i++)
-        whole[i] = *counts[i];
-    TRY(process_group_broadcast(t->rank.group, whole, N_COUNTS, DTYPE_I64, root, NULL));
-    TRY(process_group_broadcast(t->rank.group, reals, N_REALS, DTYPE_F64, root, NULL));
-    for (int i = 0; i < N_COUNTS; i++)
-        *counts[i] = whole[i];
-    at->epoch_loss = reals[0];
-    world->lr = reals[1];
-    best->test.loss = reals[2];
-    at->epoch_s = reals[3];
-    t->progress.started_ns = now_ns - (int64_t)(reals[4] * 1e9);
-    TRY(process_group_broadcast(t->rank.group, here->sums, sizeof here->sums, DTYPE_U8, root,
-                                NULL));
+    here->began_ns = now_ns - here->began_ns;
+    TRY(process_group_broadcast(t->rank.group, here, sizeof *here, DTYPE_U8, root, NULL));
+    here->began_ns = now_ns - here->began_ns;
+    t->progress.started_ns = here->began_ns;
     return share_path(t, root);
 }
 

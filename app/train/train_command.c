@@ -2,19 +2,26 @@
 #include "app/train/train_command.h"
 
 #include "app/common/exit_codes.h"
+#include "app/common/run_files.h"
 #include "app/common/run_log.h"
+#include "app/report/run_page.h"
+#include "app/report/trace_picture.h"
 #include "app/train/agreement.h"
-#include "app/train/explanation.h"
+#include "app/train/eval_document.h"
 #include "app/train/failure.h"
+#include "app/train/progress.h"
+#include "app/train/rank_context.h"
 #include "app/train/rounds.h"
-#include "app/train/run_end.h"
 #include "app/train/run_facts.h"
 #include "app/train/run_identity.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "kernels/ops.h"
 #include "model/checkpoint.h"
 
+#include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,47 +108,37 @@ static status open_start(training *t)
     return STATUS_OK;
 }
 
-/* All ranks then know the best test that rank 0 has found in the folder. */
-static status share_best(training *t)
-{
-    process_group *group = t->rank.group;
-    test_found *best = &t->result.best;
-    int64_t counts[] = {best->test.images, best->test.correct, best->step, best->epoch};
-    double loss = best->test.loss;
-    TRY(process_group_broadcast(group, counts, 4, DTYPE_I64, 0, NULL));
-    TRY(process_group_broadcast(group, &loss, 1, DTYPE_F64, 0, NULL));
-    *best = (test_found){{counts[0], counts[1], loss}, counts[2], counts[3]};
-    return STATUS_OK;
-}
-
-/* All ranks then stand where rank 0 stands; if it stands nowhere, it alone says why. */
+/* All ranks then stand where rank 0 stands, and know its best test; if it stands nowhere, it alone
+ * says why. */
 static status start_run(training *t)
 {
     rank_context *rank = &t->rank;
-    position *at = &t->trainer.at;
+    struct {
+        position at;
+        test_found best;
+        int64_t starts;
+    } first = {0};
     status_kept why;
     status st = rank->place.rank == 0 ? open_start(t) : STATUS_OK;
     status_keep(&why);
-    int64_t counts[] = {at->epoch,       at->step_in_epoch, at->step,       at->epoch_samples,
-                        at->epoch_first, at->world_changes, st == STATUS_OK};
-    status told = process_group_broadcast(rank->group, counts, 7, DTYPE_I64, 0, NULL);
+    first.at = t->trainer.at;
+    first.best = t->result.best;
+    first.starts = st == STATUS_OK;
+    status told = process_group_broadcast(rank->group, &first, sizeof first, DTYPE_U8, 0, NULL);
     if (st != STATUS_OK) {
         status_restore(&why);
         return st;
     }
     TRY(told);
-    t->refused = counts[6] == 0;
+    t->refused = first.starts == 0;
     if (t->refused)
         return FAIL(STATUS_PEER, "rank 0 has refused to start the run");
     if (t->link != NULL)
         TRY(rounds_share_folder(t));
-    if (rank->opts->init == NULL && run_folder_resume_mode(rank) == RESUME_NEVER)
-        return STATUS_OK;
-    TRY(process_group_broadcast(rank->group, &at->epoch_loss, 1, DTYPE_F64, 0, NULL));
-    *at = (position){counts[0], counts[1], counts[2], at->epoch_loss, counts[3], counts[4],
-                     counts[5], 0,         0};
-    TRY(share_best(t));
-    return strategy_scatter_state(rank->strategy, 0);
+    t->trainer.at = first.at;
+    t->result.best = first.best;
+    bool begins = rank->opts->init == NULL && run_folder_resume_mode(rank) == RESUME_NEVER;
+    return begins ? STATUS_OK : strategy_scatter_state(rank->strategy, 0);
 }
 
 /* In --event-log, with the times of a change of rounds. */
@@ -170,6 +167,365 @@ static status begin(training *t)
     t->runs = true;
     return log_opening(t);
 }
+
+/* train --explain: what is about to happen, in lines of the log. */
+
+/* How a backend sums over ranks; docs/internals/collectives.md has all of it. */
+static const char *algorithm_of(const char *backend)
+{
+    static const struct {
+        const char *backend, *how;
+    } all[] = {
+        {"shm", "ranks read each other's memory; each adds up a part for all"},
+        {"gloo", "messages over TCP; each rank adds up a part for all"},
+        {"hierarchical", "shm on each host, then gloo between the hosts"},
+        {"mpi", "messages of Open MPI, by an algorithm of its choice"},
+        {"nccl", "between GPUs, in a ring or a tree as NCCL chooses"},
+        {"local", "threads read each other's memory"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (strcmp(all[i].backend, backend) == 0)
+            return all[i].how;
+    return "no messages";
+}
+
+static void explain_place(const rank_context *rank, const json_t *run, FILE *out)
+{
+    size_t i;
+    json_t *host;
+    const char *unit = strategy_of(rank->opts)->unit;
+    const json_t *hosts = json_object_get(run, "hosts");
+    int n = rank->place.world_size * rank->settings.replicas, threads = rank->settings.threads;
+    fprintf(out, "%d %s%s on %zu host%s, %d thread%s each\n", n, unit, n == 1 ? "" : "s",
+            json_array_size(hosts), json_array_size(hosts) == 1 ? "" : "s", threads,
+            threads == 1 ? "" : "s");
+    json_array_foreach(hosts, i, host) fprintf(out, "host %zu: %s\n", i, json_string_value(host));
+}
+
+static void explain_samples(const rank_context *rank, const json_t *run, FILE *out)
+{
+    int64_t n = rank->train_set.count, own = loader_samples(rank->loader);
+    int world_size = rank->place.world_size;
+    int64_t more = own * world_size - n;
+    (void)run;
+    fprintf(out, "%lld an epoch, %s\n", (long long)n,
+            rank->opts->shuffle ? "shuffled anew in each" : "in order");
+    if (world_size > 1)
+        fprintf(out, "rank r gets numbers r, r + %d, r + %d, ...: %lld of them\n", world_size,
+                2 * world_size, (long long)own);
+    if (more > 0)
+        fprintf(out, "%lld %s dealt twice, so that all ranks make equally many steps\n",
+                (long long)more, more == 1 ? "is" : "are");
+    if (more < 0)
+        fprintf(out, "%lld %s left out (--drop-last)\n", (long long)-more,
+                more == -1 ? "is" : "are");
+}
+
+static void explain_step(const rank_context *rank, const json_t *run, FILE *out)
+{
+    (void)run;
+    long long own = (long long)(rank->settings.batch_size * rank->opts->accum);
+    if (rank->settings.replicas > 1)
+        fprintf(out, "forward and backward of %lld samples, cut among %d replicas\n", own,
+                rank->settings.replicas);
+    else
+        fprintf(out, "forward and backward of %lld samples on each rank, %lld on all\n", own,
+                (long long)rank_context_global_batch(rank));
+    int steps = loader_steps(rank->loader);
+    int last = steps > 0 ? loader_step_samples(rank->loader, steps - 1) : 0;
+    fprintf(out, "%d such steps an epoch", steps);
+    if (steps > 0 && last != own)
+        fprintf(out, ", the last one of %d samples", last);
+    fputc('\n', out);
+}
+
+static void explain_transfers(const rank_context *rank, const json_t *run, FILE *out)
+{
+    (void)run;
+    strategy_describe(rank->strategy, out);
+}
+
+static void explain_backend(const rank_context *rank, const json_t *run, FILE *out)
+{
+    const char *backend = strategy_backend(rank->strategy);
+    (void)run;
+    fprintf(out, "%s: %s\n", backend, algorithm_of(backend));
+}
+
+static void explain_memory(const rank_context *rank, const json_t *run, FILE *out)
+{
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *arenas[OPTIMIZER_MAX_STATES];
+    size_t states = optimizer_states(strategy_optimizer(rank->strategy), names, arenas);
+    double mb = (double)(network_count(rank->net) * sizeof(float)) * 1e-6;
+    (void)run;
+    fprintf(out, "%.2f MB of rank 0: parameters %.2f, gradients %.2f\n",
+            (double)rank->dev->memory_bytes * 1e-6, mb, mb);
+    fprintf(out, "the optimizer's state %.2f; activations and work space the rest\n",
+            mb * (double)states);
+}
+
+/* Lines of one subject, with its name before the first. */
+static void say(progress *p, const char *subject, char *text)
+{
+    for (char *line; (line = strsep(&text, "\n")) != NULL && *line != '\0'; subject = "")
+        progress_line(p, "  %-9s%s", subject, line);
+}
+
+typedef void explain_fn(const rank_context *rank, const json_t *run, FILE *out);
+
+static void explain_subject(progress *p, const char *subject, explain_fn *explain,
+                            const json_t *run)
+{
+    text_stream stream;
+    char *text = NULL;
+    if (text_stream_open(&stream) != STATUS_OK)
+        return;
+    explain(p->rank, run, stream.file);
+    if (text_stream_close(&stream, &text, NULL) == STATUS_OK)
+        say(p, subject, text);
+    free(text);
+}
+
+/* Of rank 0: who is where, who gets which samples, what moves in a step, and what memory it takes.
+ * `run`: with the facts of run_facts_add_hosts. */
+static void explanation_say(progress *p, const json_t *run)
+{
+    static const struct {
+        const char *name;
+        explain_fn *explain;
+    } subjects[] = {{"ranks", explain_place},     {"samples", explain_samples},
+                    {"step", explain_step},       {"sends", explain_transfers},
+                    {"backend", explain_backend}, {"memory", explain_memory}};
+    progress_line(p, "what is about to happen:");
+    for (size_t i = 0; i < sizeof subjects / sizeof subjects[0]; i++)
+        explain_subject(p, subjects[i].name, subjects[i].explain, run);
+}
+
+/* What a run leaves and says at its end. */
+
+/* Whether the run's folder holds what the run has come to. Says so if it does not, and if
+ * checkpoints are missing that later ones have made up for. */
+static bool check_saved(training *t)
+{
+    if (run_folder_check_saved(&t->folder, &t->trainer.at) != STATUS_OK) {
+        LOG_E("the end of the run is not on disk: %s", status_text());
+        t->output_failed = true;
+        return false;
+    }
+    if (t->result.failed_checkpoints > 0)
+        LOG_W("%d of this run's checkpoints could not be written; the last one is there, whole",
+              t->result.failed_checkpoints);
+    return true;
+}
+
+/* If the saved model is not the best one. */
+static void say_best(training *t)
+{
+    const test_found *best = &t->result.best;
+    if (!run_folder_takes_checkpoints(t->rank.opts) || best->test.images == 0)
+        return;
+    if (t->folder.best_step != best->step) {
+        LOG_E("the best checkpoint, of step %lld, is not on disk", (long long)best->step);
+        t->output_failed = true;
+    } else if (best->step != t->trainer.at.step) {
+        char what[128], path[FILE_PATH_BYTES + 64];
+        snprintf(what, sizeof what, "best: %.2f%% of the %s images right, in epoch %lld, step %lld",
+                 100.0 * (double)best->test.correct / (double)best->test.images,
+                 run_tests_validate(&t->trainer.tests) ? "validation" : "test",
+                 (long long)best->epoch, (long long)best->step);
+        snprintf(path, sizeof path, "%s/%s/%s", t->folder.path, CHECKPOINT_FOLDER, CHECKPOINT_BEST);
+        progress_path(&t->progress, what, path);
+    }
+}
+
+/* All that --quiet leaves of the log, as eval prints it. */
+static void print_result_line(const training *t)
+{
+    const evaluation *test = &t->result.test;
+    char name[FILE_PATH_BYTES];
+    printable_copy(PRINTABLE_LINE, t->folder.path, name, sizeof name);
+    printf("%s: %s, ", t->rank.opts->dry_run ? "dry run" : name,
+           model_kind_name(t->rank.settings.model));
+    if (test->images > 0)
+        printf("accuracy %.2f%% (%lld/%lld), loss %.4f\n", 100 * evaluation_accuracy(test),
+               (long long)test->correct, (long long)test->images, test->loss);
+    else
+        printf("train loss %.4f\n", t->result.last_loss);
+}
+
+/* Rank 0's: the JSON line, on stdout if it was asked for and always in the run's folder, and what
+ * was saved. */
+static status run_end_print(training *t)
+{
+    char *line = NULL, path[FILE_PATH_BYTES];
+    TRY(result_print(&t->result, &t->rank, &line));
+    status st = run_folder_write_result(&t->folder, line);
+    if (t->rank.opts->json)
+        printf("%s\n", line);
+    else if (t->rank.opts->quiet && !t->rank.stop.diverged)
+        print_result_line(t);
+    free(line);
+    if (st != STATUS_OK) {
+        LOG_E("results not written: %s", status_text());
+        t->output_failed = true;
+    }
+    if (run_folder_takes_checkpoints(t->rank.opts) && !t->rank.stop.diverged && check_saved(t) &&
+        file_join(t->folder.path, CHECKPOINT_MODEL, path) == STATUS_OK)
+        progress_path(&t->progress, "saved", path);
+    say_best(t);
+    if (!t->rank.stop.diverged && t->result.epochs > 0)
+        progress_end(&t->progress, t->result.epochs);
+    return STATUS_OK;
+}
+
+/* eval.json: what the run's last test says of each class. All ranks call it. A run without it is
+ * still a run. */
+static status run_end_write_eval(training *t)
+{
+    rank_context *rank = &t->rank;
+    const float *logits = t->trainer.tests.logits;
+    if (logits == NULL || t->result.test.images == 0 || rank->stop.diverged)
+        return STATUS_OK;
+    TRY(evaluate_gather(rank, t->trainer.tests.logits));
+    if (rank->place.rank != 0)
+        return STATUS_OK;
+    const eval_subject subject = {.net = rank->net,
+                                  .step = t->trainer.at.step,
+                                  .location = &rank->location,
+                                  .set = &rank->test_set,
+                                  .logits = logits};
+    const tally counted = tally_of(&rank->test_set, logits);
+    json_t *document = NULL;
+    status st = eval_document_make(&subject, &counted, &document);
+    if (st == STATUS_OK)
+        st = eval_document_save(document, t->folder.path);
+    if (st != STATUS_OK)
+        LOG_W("%s is not written: %s", RUN_FILE_EVAL, status_text());
+    json_decref(document);
+    return STATUS_OK;
+}
+
+/* Rank 0's: the page of what the run's folder holds; a run without it is still a run. */
+static void run_end_write_report(training *t)
+{
+    char path[FILE_PATH_BYTES];
+    const char *folder = t->folder.path;
+    if (t->folder.is_dry)
+        return;
+    metrics_close(t->trainer.records.metrics);
+    t->trainer.records.metrics = NULL;
+    if (file_join(folder, RUN_FILE_REPORT, path) != STATUS_OK ||
+        run_page_write(path, &folder, 1) != STATUS_OK)
+        LOG_W("no report is written: %s", status_text());
+    else
+        progress_path(&t->progress, "report", path);
+}
+
+/* "trace.json" -> "trace.html". */
+static status name_trace_page(const char *trace_path, char page[FILE_PATH_BYTES])
+{
+    size_t length = strlen(trace_path);
+    bool is_json = length > 5 && strcmp(trace_path + length - 5, ".json") == 0;
+    int n = snprintf(page, FILE_PATH_BYTES, "%.*s.html", (int)(is_json ? length - 5 : length),
+                     trace_path);
+    return n < FILE_PATH_BYTES ? STATUS_OK : FAIL(STATUS_INVALID, "--trace is too long");
+}
+
+/* The report is there already. */
+static status draw_steps(const training *t)
+{
+    char path[FILE_PATH_BYTES];
+    const char *folder = t->folder.path;
+    TRY(file_join(folder, RUN_FILE_TRACE, path));
+    TRY(trace_picture_write_steps(t->rank.opts->trace, path));
+    TRY(file_join(folder, RUN_FILE_REPORT, path));
+    return file_exists(path) ? run_page_write(path, &folder, 1) : STATUS_OK;
+}
+
+/* Of the rank that has written the trace: FILE.html beside it, and a picture of some steps for the
+ * run's report. A run without them is still a run. */
+static void run_end_draw_trace(training *t)
+{
+    char page[FILE_PATH_BYTES];
+    status st = name_trace_page(t->rank.opts->trace, page);
+    if (st == STATUS_OK)
+        st = trace_picture_write_page(t->rank.opts->trace, page);
+    if (st == STATUS_OK)
+        progress_path(&t->progress, "as a page", page);
+    if (st == STATUS_OK && t->rank.place.rank == 0 && !t->folder.is_dry)
+        st = draw_steps(t);
+    if (st != STATUS_OK)
+        LOG_W("the trace is not drawn: %s", status_text());
+}
+
+static void say_how_to_continue(char *path)
+{
+    char *words[] = {"mnist_ddp", "--run-dir", path, "--resume", NULL};
+    char *line = shell_words_line(words);
+    if (line != NULL)
+        LOG_W("to continue: %s", line);
+    free(line);
+}
+
+/* After a stop that a signal has asked for. */
+static void run_end_say_stopped(training *t)
+{
+    const position *at = &t->trainer.at;
+    if (t->rank.place.rank != 0)
+        return;
+    int number = rank_signals_asked(&t->signals);
+    char place[PROGRESS_PLACE_BYTES];
+    progress_name_place(at->epoch, at->step_in_epoch, place);
+    LOG_W("stopped after %s: %s%s asked for it", place,
+          number != 0                    ? "SIG"
+          : elastic_wants_pause(t->link) ? "its agent"
+                                         : "a signal to another rank",
+          number != 0 ? sigabbrev_np(number) : "");
+    if (!run_folder_takes_checkpoints(t->rank.opts))
+        LOG_W("nothing was saved, as %s says",
+              t->rank.opts->dry_run ? "--dry-run" : "--no-save-model");
+    else if (check_saved(t))
+        say_how_to_continue(t->folder.path);
+    run_end_write_report(t);
+}
+
+/* "nan", "inf"; a loss that is finite here is not on another rank. */
+static const char *name_of(double loss)
+{
+    return isnan(loss) ? "nan" : isinf(loss) ? "inf" : "not finite";
+}
+
+/* Every rank leaves an error file; rank 0 speaks for all. */
+static void run_end_say_diverged(training *t)
+{
+    rank_context *rank = &t->rank;
+    const trainer *at = &t->trainer;
+    int64_t step = at->diverged_step, epoch = at->at.epoch + (at->at.step_in_epoch > 0);
+    const result *r = &t->result;
+    double loss = !isfinite(r->last_loss)         ? r->last_loss
+                  : !isfinite(r->validation.loss) ? r->validation.loss
+                                                  : r->test.loss;
+    const char *when = rank->dev->ops->accelerator != NULL ? "by" : "after";
+    status st =
+        FAIL(STATUS_INVALID,
+             "%s is %s %s step %lld (epoch %lld; lr %g, %s): training ends, as no step after it "
+             "learns anything; give a smaller --lr, a --warmup-steps, or --clip-grad-norm",
+             at->not_finite, name_of(loss), when, (long long)step, (long long)epoch,
+             schedule_lr(&rank->schedule, step > 0 ? step - 1 : 0),
+             optimizer_kind_name(rank->settings.optimizer.kind));
+    failure_write_error_file(st, rank->place.rank, EXIT_CODE_DIVERGED);
+    if (rank->place.rank != 0)
+        return;
+    LOG_E("%s", status_text());
+    if (t->folder.saved_step > 0)
+        LOG_W("the last good checkpoint, of step %lld, is kept: %s/model.safetensors",
+              (long long)t->folder.saved_step, t->folder.path);
+    else
+        LOG_W("no checkpoint was written before it");
+}
+
+/* The run. */
 
 /* A run without its config.json is still a run. */
 static void write_config(training *t, json_t *run)

@@ -3,8 +3,8 @@
 #include "app/train/trainer.h"
 
 #include "app/train/elastic.h"
-#include "app/train/epoch_order.h"
 #include "app/train/evaluate.h"
+#include "app/train/rank_context.h"
 #include "app/train/world_change.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -200,6 +200,20 @@ static status follow_step(trainer *t, int step, int steps)
     TRY(network_read_score(rank->net, &t->so_far));
     TRY(total_epoch(t));
     return save(t);
+}
+
+enum { FEW = 20 }; /* samples, that may come twice in the same order by chance */
+
+/* After the loader has begun the epoch (from 0): rank 0 warns of one in the order of the epoch
+ * before. Such epochs train worse and say nothing: the bug of a sampler whose set_epoch nobody
+ * calls. */
+static void epoch_order_look(const rank_context *rank, int64_t epoch)
+{
+    if (rank->place.rank == 0 && loader_repeats_order(rank->loader) && rank->opts->shuffle &&
+        loader_samples(rank->loader) > FEW)
+        LOG_W("epoch %lld has its images in the order of epoch %lld: the sampler was not told of "
+              "the new epoch (set_epoch)",
+              (long long)epoch + 1, (long long)epoch);
 }
 
 static status begin_steps(trainer *t)
