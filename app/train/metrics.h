@@ -1,5 +1,5 @@
 /* The numbers of a run over time, in its folder: metrics.jsonl for people and scripts, and an event
- * file for TensorBoard (event_file.h). Rank 0 writes them.
+ * file for TensorBoard. Rank 0 writes them.
  *
  * metrics.jsonl has one JSON object a line, in the order of the steps:
  *
@@ -35,6 +35,7 @@
 #include "base/thread.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct metrics metrics;
@@ -79,5 +80,60 @@ void metrics_flush(metrics *m);
 
 /* Returns after all that was added is written. Accepts NULL. */
 void metrics_close(metrics *m);
+
+/* The lines of metrics.jsonl: printed, and cut off after a step. */
+
+enum { METRICS_LINE_BYTES = 400 }; /* of any line, at most */
+
+/* Writes the line and its newline to `out` (METRICS_LINE_BYTES); returns its length. */
+size_t metrics_lines_print(const metrics_entry *entry, double time_s, char *out);
+
+/* What was there. */
+typedef struct metrics_lines_found {
+    double time_s; /* of the last line that stays; 0: there is none */
+    unsigned cut;  /* 1u << metrics_event of each test that was cut off and is of from->step */
+} metrics_lines_found;
+
+/* Opens the file to be appended to, made if it is missing. All from the first line on is cut off
+ * that is about a step after from->step, ends an epoch after from->epochs or is the test at the
+ * run's end after that step; so is a last line that is torn or names no step. Such a line before
+ * others stays, with one warning. A file that has no other line is kept as "<path>.damaged", with a
+ * warning. STATUS_IO if the file cannot be opened, read, cut or kept, STATUS_INVALID if it is no
+ * file, STATUS_NO_MEMORY: nothing is cut off. */
+status metrics_lines_open(const char *path, const metrics_options *from, int *fd,
+                          metrics_lines_found *found);
+
+/* Records of a TensorBoard event file (events.out.tfevents.*), as bytes.
+ *
+ * A file is a sequence of TFRecords: the length of the data as 8 bytes, its masked CRC, the data,
+ * the data's masked CRC; numbers little-endian. The CRC is CRC32C (Castagnoli). Masked means
+ * rotated right by 15 bits, plus 0xa282ead8. The data is one message Event of TensorFlow's
+ * event.proto:
+ *
+ *     1 wall_time     double          5 summary       of values: 1 tag, 2 simple_value (float)
+ *     2 step          int64           7 session_log   1 status: 1 is START
+ *     3 file_version  "brain.Event:2"
+ *
+ * A reader drops the events of earlier files from a START's step on. */
+
+enum {
+    EVENT_FILE_MAX_SCALARS = 4,
+    EVENT_FILE_TAG_BYTES = 32,     /* of a tag, with the zero byte */
+    EVENT_FILE_RECORD_BYTES = 256, /* of any record below, at most */
+};
+
+typedef struct event_scalar {
+    const char *tag; /* "train/loss" */
+    double value;
+} event_scalar;
+
+/* Each writes one record to `out` (EVENT_FILE_RECORD_BYTES) and returns its size. `wall_time`: in
+ * seconds since 1970. */
+size_t event_file_version(double wall_time, uint8_t *out); /* the first of every file */
+size_t event_file_start(double wall_time, int64_t step, uint8_t *out);
+
+/* `n`: 1 to EVENT_FILE_MAX_SCALARS. */
+size_t event_file_scalars(double wall_time, int64_t step, const event_scalar *scalars, int n,
+                          uint8_t *out);
 
 #endif

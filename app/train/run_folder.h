@@ -14,7 +14,7 @@
 
 typedef struct run_folder {
     char path[FILE_PATH_BYTES];
-    int lock_fd; /* held while this process writes there; -1: it does not, or (folder_owner.h) has
+    int lock_fd; /* held while this process writes there; -1: it does not, or has
                     taken the folder from one that holds it */
     bool is_dry; /* of a dry run: nothing is written, and without --resume it has no folder */
     int64_t saved_step; /* of the checkpoint last written or restored; 0: there is none */
@@ -55,7 +55,8 @@ status run_folder_open(const rank_context *rank, run_folder *out);
  * the folder whose path is set. */
 status run_folder_continue(const rank_context *rank, const position *at, run_folder *folder);
 
-/* Before something is committed there: folder_owner_check. */
+/* Before something is committed there. STATUS_PEER: the round is over, the node's lease has ended, or
+ * a later round has the folder. Takes the lock if it was another's, and is free now. */
 status run_folder_check_own(run_folder *folder, const rank_context *rank);
 void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
 

@@ -1,7 +1,6 @@
 /* The numbers of a run over time: metrics.jsonl, and TensorBoard's event files, read back by a
  * parser of this test's own. */
-#include "app/train/event_file.h"
-#include "app/train/metrics_lines.h"
+#include "app/train/metrics.h"
 #include "tests/app/support/event_records.h"
 #include "tests/app/support/training.h"
 #include "tests/support/no_memory.h"

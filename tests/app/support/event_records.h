@@ -1,8 +1,8 @@
-/* TensorBoard's event files, read by their description (app/train/event_file.h). */
+/* TensorBoard's event files, read by their description (app/train/metrics.h). */
 #ifndef MNIST_DDP_TESTS_APP_SUPPORT_EVENT_RECORDS_H
 #define MNIST_DDP_TESTS_APP_SUPPORT_EVENT_RECORDS_H
 
-#include "app/train/event_file.h"
+#include "app/train/metrics.h"
 
 #include <stdbool.h>
 #include <stddef.h>
