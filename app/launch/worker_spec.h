@@ -46,7 +46,7 @@ enum {
 typedef struct shutdown_policy {
     bool own;         /* the workers are this program's `train` or `bench` */
     bool listens;     /* they are `train`: SIGUSR1 asks them for a checkpoint
-                       * (app/train/rank_signals.h) */
+                       * (app/train/preempt.h) */
     bool saves;       /* and they leave one: neither --no-save-model nor --dry-run */
     sigset_t signals; /* that stop the workers, unless they were ignored at the start */
     char signal_names[SHUTDOWN_SIGNALS_BYTES];

@@ -8,8 +8,8 @@
 
 #include "app/common/terminal.h"
 #include "app/train/evaluate.h"
+#include "app/train/preempt.h"
 #include "app/train/rank_context.h"
-#include "app/train/rank_signals.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

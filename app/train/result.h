@@ -4,17 +4,11 @@
 
 #include "app/common/run_config.h"
 #include "app/train/evaluate.h"
+#include "app/train/position.h"
 #include "app/train/rank_context.h"
-#include "app/train/world_change.h"
 #include "model/checkpoint.h"
 
 #include <jansson.h>
-
-/* A test of the run, and after what. */
-typedef struct test_found {
-    checkpoint_test test; /* .images is 0: there was none */
-    int64_t step, epoch;  /* epoch: from 1 */
-} test_found;
 
 /* What the loop counts, zeroed at its start. Arrays have one element per epoch trained by this
  * process. result_close accepts a zeroed one. */

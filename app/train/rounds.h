@@ -4,9 +4,9 @@
 #define MNIST_DDP_APP_TRAIN_ROUNDS_H
 
 #include "app/train/elastic.h"
+#include "app/train/position.h"
 #include "app/train/result.h"
 #include "app/train/trainer.h"
-#include "app/train/world_change.h"
 
 /* What a run has come to after its last completed step, in host memory: it outlives the round in
  * which the rank has taken that step. Loss scaling and the totals of the epoch are in it; random

@@ -5,7 +5,6 @@
 #include "app/common/run_config.h"
 #include "app/train/position.h"
 #include "app/train/rank_context.h"
-#include "app/train/world_change.h"
 #include "base/file.h"
 #include "model/checkpoint.h"
 

@@ -4,8 +4,8 @@
 
 #include "app/train/elastic.h"
 #include "app/train/evaluate.h"
+#include "app/train/position.h"
 #include "app/train/rank_context.h"
-#include "app/train/world_change.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"

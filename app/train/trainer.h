@@ -3,11 +3,11 @@
 #define MNIST_DDP_APP_TRAIN_TRAINER_H
 
 #include "app/options/training_values.h"
+#include "app/train/evaluate.h"
 #include "app/train/fault.h"
-#include "app/train/rank_signals.h"
+#include "app/train/preempt.h"
 #include "app/train/run_folder.h"
 #include "app/train/run_records.h"
-#include "app/train/run_tests.h"
 #include "app/train/step_graphs.h"
 
 typedef struct trainer {

@@ -1,7 +1,6 @@
 /* Asked to stop: all ranks end at one step, and going on from there ends with the bits of a run
  * that was never asked. */
 #include "app/train/preempt.h"
-#include "app/train/rank_signals.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "dist/net/socket.h"
@@ -227,7 +226,7 @@ START_TEST(a_full_stdout_stops_no_rank)
 }
 END_TEST
 
-/* Signals that are caught anywhere would be caught in a kernel: see app/train/rank_signals.h. */
+/* Signals that are caught anywhere would be caught in a kernel: see app/train/preempt.h. */
 START_TEST(no_handler_interrupts_a_rank)
 {
     static const int asynchronous[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGINT,  SIGHUP,

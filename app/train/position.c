@@ -1,4 +1,4 @@
-#include "app/train/world_change.h"
+#include "app/train/position.h"
 
 #include "base/log.h"
 #include "data/sampler.h"
