@@ -40,9 +40,9 @@ double optimizer_default_weight_decay(optimizer_kind kind);
 /* adam and adamw: they have betas. */
 bool optimizer_kind_is_adam(optimizer_kind kind);
 
-/* What an optimizer steps: `count` floats of device memory each, borrowed until it is destroyed. One
- * of several ranks may have a part of a network, or nothing: then it counts steps and has no state.
- */
+/* What an optimizer steps: `count` floats of device memory each, borrowed until it is destroyed.
+ * One of several ranks may have a part of a network, or nothing: then it counts steps and has no
+ * state. */
 typedef struct optimizer_part {
     float *parameters;
     const float *gradients;
@@ -61,7 +61,8 @@ void optimizer_begin_step(optimizer *opt, float lr, step_plan *plan);
 status optimizer_step(optimizer *opt, step_state *state);
 
 /* The state arenas by PyTorch's names ("momentum_buffer", "exp_avg", ...), optimizer_count floats
- * each, and the number of steps taken: what a checkpoint holds. Returns how many arenas there are. */
+ * each, and the number of steps taken: what a checkpoint holds. Returns how many arenas there are.
+ */
 size_t optimizer_states(optimizer *opt, const char *names[OPTIMIZER_MAX_STATES],
                         float *arenas[OPTIMIZER_MAX_STATES]);
 size_t optimizer_count(const optimizer *opt);

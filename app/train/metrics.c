@@ -114,7 +114,8 @@ static size_t end_event(uint8_t *record, const message *event)
     return HEADER_BYTES + size_bytes + CRC_BYTES;
 }
 
-size_t event_file_version(double wall_time, uint8_t *out)
+/* The first of every file. */
+static size_t event_file_version(double wall_time, uint8_t *out)
 {
     static const char version[] = "brain.Event:2";
     message event = begin_event(out, wall_time);
@@ -122,7 +123,7 @@ size_t event_file_version(double wall_time, uint8_t *out)
     return end_event(out, &event);
 }
 
-size_t event_file_start(double wall_time, int64_t step, uint8_t *out)
+static size_t event_file_start(double wall_time, int64_t step, uint8_t *out)
 {
     uint8_t bytes[8];
     message session = {bytes};

@@ -127,12 +127,8 @@ typedef struct event_scalar {
     double value;
 } event_scalar;
 
-/* Each writes one record to `out` (EVENT_FILE_RECORD_BYTES) and returns its size. `wall_time`: in
- * seconds since 1970. */
-size_t event_file_version(double wall_time, uint8_t *out); /* the first of every file */
-size_t event_file_start(double wall_time, int64_t step, uint8_t *out);
-
-/* `n`: 1 to EVENT_FILE_MAX_SCALARS. */
+/* Writes one record to `out` (EVENT_FILE_RECORD_BYTES) and returns its size. `wall_time`: in
+ * seconds since 1970; `n`: 1 to EVENT_FILE_MAX_SCALARS. */
 size_t event_file_scalars(double wall_time, int64_t step, const event_scalar *scalars, int n,
                           uint8_t *out);
 

@@ -116,26 +116,26 @@ static status share_place(training *t, int root, kept_place *here)
     return share_path(t, root);
 }
 
-/* Rank 0 says why the run does not go on, if it does not. */
-static status open_folder(training *t)
+status rounds_let_first(training *t, status (*does)(training *), const char *refusal)
 {
     status_kept why;
-    status st = STATUS_OK;
-    bool is_first = t->rank.place.rank == 0;
-    if (is_first)
-        st = run_folder_continue(&t->rank, &t->trainer.at, &t->folder);
+    status st = t->rank.place.rank == 0 ? does(t) : STATUS_OK;
     status_keep(&why);
-    int64_t opened = st == STATUS_OK;
-    status told = process_group_broadcast(t->rank.group, &opened, 1, DTYPE_I64, 0, NULL);
+    int64_t done = st == STATUS_OK;
+    status told = process_group_broadcast(t->rank.group, &done, 1, DTYPE_I64, 0, NULL);
     if (st != STATUS_OK) {
         status_restore(&why);
         return st;
     }
     TRY(told);
-    t->refused = opened == 0;
-    if (t->refused)
-        return FAIL(STATUS_PEER, "rank 0 cannot go on in the run's folder");
-    if (is_first && !t->folder.is_dry)
+    t->refused = done == 0;
+    return t->refused ? FAIL(STATUS_PEER, "%s", refusal) : STATUS_OK;
+}
+
+static status continue_folder(training *t)
+{
+    TRY(run_folder_continue(&t->rank, &t->trainer.at, &t->folder));
+    if (!t->folder.is_dry)
         run_log_open(t->folder.path);
     return STATUS_OK;
 }
@@ -191,7 +191,7 @@ status rounds_continue(training *t, bool *continues)
     run_identity_continue_sums(rank, here.sums);
     if (here.world.size != rank->place.world_size)
         TRY(change_world(t, &here.world, &t->trainer.at));
-    TRY(open_folder(t));
+    TRY(rounds_let_first(t, continue_folder, "rank 0 cannot go on in the run's folder"));
     *continues = true;
     return STATUS_OK;
 }

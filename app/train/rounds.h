@@ -1,5 +1,5 @@
-/* All parts of one rank's run, for the files that begin, continue and end it; and an elastic run from
- * round to round: what its ranks keep, and from whom they take it. */
+/* All parts of one rank's run, for the files that begin, continue and end it; and an elastic run
+ * from round to round: what its ranks keep, and from whom they take it. */
 #ifndef MNIST_DDP_APP_TRAIN_ROUNDS_H
 #define MNIST_DDP_APP_TRAIN_ROUNDS_H
 
@@ -58,6 +58,9 @@ typedef struct training {
  * newest, from the lowest rank that has it; rank 0 goes on in the run's folder. *continues: whether
  * that is so; else the run begins as ever. */
 status rounds_continue(training *t, bool *continues);
+
+/* Rank 0 does it; if it fails, that one says why, and the others end with `refusal`. */
+status rounds_let_first(training *t, status (*does)(training *), const char *refusal);
 
 /* Rank 0 has opened the run's folder: all ranks learn its name, as any may be rank 0 later. */
 status rounds_share_folder(training *t);

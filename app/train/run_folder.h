@@ -54,8 +54,8 @@ status run_folder_open(const rank_context *rank, run_folder *out);
  * the folder whose path is set. */
 status run_folder_continue(const rank_context *rank, const position *at, run_folder *folder);
 
-/* Before something is committed there. STATUS_PEER: the round is over, the node's lease has ended, or
- * a later round has the folder. Takes the lock if it was another's, and is free now. */
+/* Before something is committed there. STATUS_PEER: the round is over, the node's lease has ended,
+ * or a later round has the folder. Takes the lock if it was another's, and is free now. */
 status run_folder_check_own(run_folder *folder, const rank_context *rank);
 void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
 

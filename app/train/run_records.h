@@ -1,7 +1,7 @@
-/* What a run's loop publishes: a step, a test, an epoch, a checkpoint. The log with the status line,
- * metrics.jsonl with TensorBoard's event file, --event-log and result.json listen: LISTENERS in
- * run_records.c. The trace, the times of a run's phases and a rank's status listen to the moments
- * of timeline.h.
+/* What a run's loop publishes: a step, a test, an epoch, a checkpoint. The log with the status
+ * line, metrics.jsonl with TensorBoard's event file, --event-log and result.json listen: LISTENERS
+ * in run_records.c. The trace, the times of a run's phases and a rank's status listen to the
+ * moments of timeline.h.
  *
  * An accelerator goes on while a step's loss is on its way: what is said of a step comes one such
  * step late, and the last one with run_records_flush. */
@@ -68,8 +68,8 @@ void run_records_close(run_records *r);
 /* The round's ranks have begun, or gone on, at `at`. `opening`: its times and state are set. */
 void run_records_round(run_records *r, const position *at, event_log_opening *opening);
 
-/* From here on time counts for a step's images per second, with so many of the epoch's samples done.
- */
+/* From here on time counts for a step's images per second, with so many of the epoch's samples
+ * done. */
 void run_records_begin_rate(run_records *r, uint32_t samples);
 
 /* The rank is about to make `step` of the epoch, at `at`; it has made it. */

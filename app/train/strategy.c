@@ -5,12 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const strategy_ops *const STRATEGIES[STRATEGY_COUNT] = {
-    [STRATEGY_SINGLE] = &strategy_single,
-    [STRATEGY_DP] = &strategy_dp,
-    [STRATEGY_DDP] = &strategy_ddp,
-    [STRATEGY_PS] = &strategy_ps,
-};
+#define ROW_OF(kind, table) &strategy_##table,
+static const strategy_ops *const TABLES[STRATEGY_COUNT] = {STRATEGIES(ROW_OF)};
 
 /* A step's losses and images on their way to all ranks. */
 typedef struct commit {
@@ -33,14 +29,14 @@ struct strategy {
 static const strategy_ops *ops_of(const options *opts)
 {
     for (int i = 0; i < STRATEGY_COUNT; i++)
-        if (strcmp(opts->mode, STRATEGIES[i]->facts.name) == 0)
-            return STRATEGIES[i];
+        if (strcmp(opts->mode, TABLES[i]->facts.name) == 0)
+            return TABLES[i];
     return &strategy_ddp; /* commands without --mode */
 }
 
 const strategy_facts *strategy_about(strategy_kind kind)
 {
-    return &STRATEGIES[kind]->facts;
+    return &TABLES[kind]->facts;
 }
 
 const strategy_facts *strategy_of(const options *opts)
@@ -227,7 +223,7 @@ int64_t strategy_comm_ns(const strategy *s, int64_t exposed_ns)
     return s->ops.comm_ns != NULL ? s->ops.comm_ns(s->rank, s->self, exposed_ns) : exposed_ns;
 }
 
-/* The commits of an elastic run stand around the strategy's own functions, whose `self` they get. */
+/* An elastic run's commits stand around the strategy's own functions, whose `self` they get. */
 
 static status commit_forward_backward(rank_context *rank, void *self, const step_batch *b)
 {

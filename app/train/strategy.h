@@ -41,13 +41,11 @@ typedef struct strategy_facts {
     bool can_be_captured;      /* one thread enqueues all of a step: a graph can record it */
 } strategy_facts;
 
-typedef enum strategy_kind {
-    STRATEGY_SINGLE,
-    STRATEGY_DP,
-    STRATEGY_DDP,
-    STRATEGY_PS,
-    STRATEGY_COUNT,
-} strategy_kind;
+/* A row is STRATEGY_<first>, and a table of functions, strategy_<second>. */
+#define STRATEGIES(ROW) ROW(SINGLE, single) ROW(DP, dp) ROW(DDP, ddp) ROW(PS, ps)
+
+#define STRATEGY_KIND(kind, table) STRATEGY_##kind,
+typedef enum strategy_kind { STRATEGIES(STRATEGY_KIND) STRATEGY_COUNT } strategy_kind;
 
 /* Lives as long as the program. */
 const strategy_facts *strategy_about(strategy_kind kind);
@@ -63,8 +61,8 @@ status strategy_check(const options *opts, int world_size);
  * would be too many. */
 status strategy_replicas(const options *opts, int *out);
 
-/* Whether each of its ranks has all state, and its step is train_step's (strategy.c): then a run may go
- * on without a rank that is lost (strategy_commit_open). */
+/* Whether each of its ranks has all state, and its step is train_step's (strategy.c): then a run
+ * may go on without a rank that is lost (strategy_commit_open). */
 bool strategy_can_commit(const options *opts);
 
 /* Network and loader of the rank are open, and stay so until the close. Its process group is open
@@ -76,8 +74,8 @@ void strategy_close(strategy *s); /* accepts NULL */
  * hears of it. */
 void strategy_begin_step(strategy *s, float lr, step_plan *plan);
 
-/* Step `step` of the epoch, whole; `s` is a strategy. On an accelerator it is only enqueued here, and
- * where steps are replayed as graphs (step_graphs.h) it is called only to record one. */
+/* Step `step` of the epoch, whole; `s` is a strategy. On an accelerator it is only enqueued here,
+ * and where steps are replayed as graphs (step_graphs.h) it is called only to record one. */
 status strategy_run_step(void *s, int step);
 
 /* One batch of a step. `first`: gradients are set; those of the step's further batches are added to
@@ -92,7 +90,8 @@ typedef struct step_batch {
 optimizer *strategy_optimizer(const strategy *s);
 optimizer *strategy_shared_optimizer(const strategy *s);
 
-/* Before rank 0 saves: it has all parameters and, in its optimizer, all state. All ranks call it. */
+/* Before rank 0 saves: it has all parameters and, in its optimizer, all state. All ranks call it.
+ */
 status strategy_gather_state(strategy *s);
 
 /* Rank `root` has all parameters, optimizer state and loss scaling: each rank gets what is its own

@@ -8,9 +8,8 @@
  * optimizer_step (parameters are the next step's, on all ranks).
  *
  * If steps are replayed as graphs (can_be_captured, step_graphs.h), these are called only in the
- * first two steps of a number of samples: to warm up, and to be recorded. A replay repeats what they have enqueued on the device, and nothing else.
- * begin_step is called before every step.
- */
+ * first two steps of a number of samples: to warm up, and to be recorded. A replay repeats what
+ * they have enqueued on the device, and nothing else. begin_step is called before every step. */
 #ifndef MNIST_DDP_APP_TRAIN_STRATEGY_OPS_H
 #define MNIST_DDP_APP_TRAIN_STRATEGY_OPS_H
 
@@ -33,8 +32,8 @@ typedef struct strategy_ops {
 
     /* What this rank's optimizer steps; NULL: all of the network. */
     optimizer_part (*part)(rank_context *rank, void *self);
-    /* As strategy.h has them. gather_state NULL: rank 0 has all. scatter_state NULL: each rank is to
-     * have all, parameters and the optimizer's arenas; what is counted follows by itself. */
+    /* As strategy.h has them. gather_state NULL: rank 0 has all. scatter_state NULL: each rank is
+     * to have all, parameters and the optimizer's arenas; what is counted follows by itself. */
     status (*gather_state)(rank_context *rank, void *self);
     status (*scatter_state)(rank_context *rank, void *self, int root);
 
@@ -52,7 +51,8 @@ typedef struct strategy_ops {
                        int64_t exposed_ns); /* NULL: the exposed ones are all */
 } strategy_ops;
 
-extern const strategy_ops strategy_ddp, strategy_dp, strategy_ps, strategy_single;
+#define STRATEGY_TABLE(kind, table) extern const strategy_ops strategy_##table;
+STRATEGIES(STRATEGY_TABLE)
 
 /* What strategies share that run a process, a rank, per device: entries of their tables, or most of
  * one. */

@@ -108,37 +108,21 @@ static status open_start(training *t)
     return STATUS_OK;
 }
 
-/* All ranks then stand where rank 0 stands, and know its best test; if it stands nowhere, it alone
- * says why. */
+/* All ranks then stand where rank 0 stands, and know its best test. */
 static status start_run(training *t)
 {
-    rank_context *rank = &t->rank;
-    struct {
-        position at;
-        test_found best;
-        int64_t starts;
-    } first = {0};
-    status_kept why;
-    status st = rank->place.rank == 0 ? open_start(t) : STATUS_OK;
-    status_keep(&why);
-    first.at = t->trainer.at;
-    first.best = t->result.best;
-    first.starts = st == STATUS_OK;
-    status told = process_group_broadcast(rank->group, &first, sizeof first, DTYPE_U8, 0, NULL);
-    if (st != STATUS_OK) {
-        status_restore(&why);
-        return st;
-    }
-    TRY(told);
-    t->refused = first.starts == 0;
-    if (t->refused)
-        return FAIL(STATUS_PEER, "rank 0 has refused to start the run");
+    const rank_context *rank = &t->rank;
+    bool begins = rank->opts->init == NULL && run_folder_resume_mode(rank) == RESUME_NEVER;
+    TRY(rounds_let_first(t, open_start, "rank 0 has refused to start the run"));
     if (t->link != NULL)
         TRY(rounds_share_folder(t));
-    t->trainer.at = first.at;
-    t->result.best = first.best;
-    bool begins = rank->opts->init == NULL && run_folder_resume_mode(rank) == RESUME_NEVER;
-    return begins ? STATUS_OK : strategy_scatter_state(rank->strategy, 0);
+    if (begins)
+        return STATUS_OK;
+    TRY(process_group_broadcast(rank->group, &t->trainer.at, sizeof t->trainer.at, DTYPE_U8, 0,
+                                NULL));
+    TRY(process_group_broadcast(rank->group, &t->result.best, sizeof t->result.best, DTYPE_U8, 0,
+                                NULL));
+    return strategy_scatter_state(rank->strategy, 0);
 }
 
 /* In --event-log, with the times of a change of rounds. */
