@@ -7,24 +7,330 @@
 #include "app/report/run_page.h"
 #include "app/report/trace_picture.h"
 #include "app/train/agreement.h"
+#include "app/train/elastic.h"
 #include "app/train/eval_document.h"
 #include "app/train/failure.h"
+#include "app/train/position.h"
 #include "app/train/progress.h"
 #include "app/train/rank_context.h"
-#include "app/train/rounds.h"
+#include "app/train/result.h"
 #include "app/train/run_facts.h"
 #include "app/train/run_identity.h"
+#include "app/train/trainer.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "kernels/ops.h"
 #include "model/checkpoint.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What a run has come to after its last completed step, in host memory: it outlives the round in
+ * which the rank has taken that step. Loss scaling and the totals of the epoch are in it; random
+ * numbers need nothing, as they come from seed, epoch and sample. */
+enum { KEPT_STATE_NONE = -1 };
+
+/* Where a run stands, and with whom it came there. */
+typedef struct kept_place {
+    position at;
+    former_world world;
+    test_found best;
+    char sums[CHECKPOINT_SUMS_BYTES];
+    int64_t began_ns; /* the run, by this process's clock */
+} kept_place;
+
+/* Begins as {.step = KEPT_STATE_NONE}. */
+typedef struct kept_state {
+    int64_t step; /* place.at.step; KEPT_STATE_NONE: there is nothing else */
+    kept_place place;
+    size_t count;
+    float *parameters;                   /* (count), owned */
+    float *states[OPTIMIZER_MAX_STATES]; /* (count) each, owned; NULL: the optimizer has fewer */
+    int64_t optimizer_steps;
+    loss_scaling scaling;
+} kept_state;
+
+typedef struct training {
+    rank_signals signals;
+    elastic *link;   /* NULL: the job is not elastic */
+    kept_state kept; /* of its latest round */
+    rank_context rank;
+    run_folder folder; /* rank 0's; of an elastic job all ranks know its path */
+    progress progress;
+    result result;
+    trainer trainer;
+    rendezvous_place place;                /* of the round */
+    bool runs;                             /* the round's ranks have begun, or gone on */
+    bool survives;                         /* the round is over, and the process goes on */
+    bool is_done;                          /* the run is, and rank 0 has said what it came to */
+    int64_t failed_ns, left_ns, joined_ns; /* of the latest change of rounds; 0: there was none */
+    int init_code;                         /* --init has failed so; 0: it has not */
+    bool output_failed;                    /* something is not on disk that was asked for */
+    bool refused;                          /* rank 0 has said why the run does not start */
+} training;
+
+/* An elastic run from round to round: what its ranks keep, and from whom they take it. */
+
+enum { RECOVER_MS = 5000 }; /* for a device to end what was aborted */
+
+static status copy_out(device *dev, const float *from, size_t count, float **out)
+{
+    if (*out == NULL)
+        TRY(memory_alloc(count * sizeof **out, (void **)out));
+    return dev->ops->download(dev, *out, from, count * sizeof **out);
+}
+
+static status copy_all(rank_context *rank, kept_state *out)
+{
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES];
+    size_t n = optimizer_states(strategy_optimizer(rank->strategy), names, states);
+    out->count = network_count(rank->net);
+    TRY(copy_out(rank->dev, network_parameters(rank->net), out->count, &out->parameters));
+    for (size_t i = 0; i < n && out->optimizer_steps > 0; i++) /* else there is none yet */
+        TRY(copy_out(rank->dev, states[i], out->count, &out->states[i]));
+    return rank_context_loss_scaling(rank, &out->scaling);
+}
+
+/* Copies it from the rank's device, whose process group has been destroyed: nothing that is
+ * enqueued waits for another rank.
+ * `updates`: of the optimizer; it may have begun one that has not come to its end. On failure there
+ * is KEPT_STATE_NONE. */
+static status kept_state_take(rank_context *rank, const kept_place *place, int64_t updates,
+                              kept_state *out)
+{
+    const accelerator_ops *accelerator = rank->dev->ops->accelerator;
+    out->step = KEPT_STATE_NONE;
+    out->optimizer_steps = updates;
+    if (accelerator != NULL && accelerator->recover != NULL)
+        TRY(accelerator->recover(rank->dev, RECOVER_MS));
+    TRY(copy_all(rank, out));
+    out->place = *place;
+    out->step = place->at.step;
+    return STATUS_OK;
+}
+
+/* Copies parameters, optimizer state and loss scaling to the device of `rank`, of the same model
+ * and optimizer. */
+static status kept_state_restore(const kept_state *kept, rank_context *rank)
+{
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES];
+    size_t n = optimizer_states(strategy_optimizer(rank->strategy), names, states);
+    size_t size_bytes = kept->count * sizeof(float);
+    device *dev = rank->dev;
+    ASSERT(kept->count == network_count(rank->net) && kept->step == kept->place.at.step);
+    TRY(dev->ops->upload(dev, network_parameters(rank->net), kept->parameters, size_bytes));
+    for (size_t i = 0; i < n && kept->optimizer_steps > 0; i++)
+        TRY(dev->ops->upload(dev, states[i], kept->states[i], size_bytes));
+    optimizer_set_steps(strategy_optimizer(rank->strategy), kept->optimizer_steps);
+    return rank_context_set_loss_scaling(rank, &kept->scaling);
+}
+
+static void kept_state_free(kept_state *kept)
+{
+    free(kept->parameters);
+    for (size_t i = 0; i < OPTIMIZER_MAX_STATES; i++)
+        free(kept->states[i]);
+    *kept = (kept_state){.step = KEPT_STATE_NONE};
+}
+
+/* The lowest rank that has the newest state; -1: none has any. */
+static status find_newest(training *t, int *out)
+{
+    int n = t->rank.place.world_size;
+    int64_t newest = KEPT_STATE_NONE, *steps = calloc((size_t)n, sizeof *steps);
+    if (steps == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the steps of %d ranks", n);
+    status st = process_group_all_gather(t->rank.group, &t->kept.step, steps, 1, DTYPE_I64, NULL);
+    *out = -1;
+    for (int rank = 0; rank < n && st == STATUS_OK; rank++)
+        if (steps[rank] > newest) {
+            newest = steps[rank];
+            *out = rank;
+        }
+    free(steps);
+    return st;
+}
+
+static status share_path(training *t, int root)
+{
+    return process_group_broadcast(t->rank.group, t->folder.path, sizeof t->folder.path, DTYPE_U8,
+                                   root, NULL);
+}
+
+/* Rank 0 has opened the run's folder: all ranks learn its name, as any may be rank 0 later. */
+static status rounds_share_folder(training *t)
+{
+    return share_path(t, 0);
+}
+
+/* `here` of `root` is that of all, and so is the run's folder. What is sent of the beginning is how
+ * long ago it was: clocks of hosts differ. */
+static status share_place(training *t, int root, kept_place *here)
+{
+    int64_t now_ns = clock_now_ns();
+    here->began_ns = now_ns - here->began_ns;
+    TRY(process_group_broadcast(t->rank.group, here, sizeof *here, DTYPE_U8, root, NULL));
+    here->began_ns = now_ns - here->began_ns;
+    t->progress.started_ns = here->began_ns;
+    return share_path(t, root);
+}
+
+/* Rank 0 does it; if it fails, that one says why, and the others end with `refusal`. */
+static status rounds_let_first(training *t, status (*does)(training *), const char *refusal)
+{
+    status_kept why;
+    status st = t->rank.place.rank == 0 ? does(t) : STATUS_OK;
+    status_keep(&why);
+    int64_t done = st == STATUS_OK;
+    status told = process_group_broadcast(t->rank.group, &done, 1, DTYPE_I64, 0, NULL);
+    if (st != STATUS_OK) {
+        status_restore(&why);
+        return st;
+    }
+    TRY(told);
+    t->refused = done == 0;
+    return t->refused ? FAIL(STATUS_PEER, "%s", refusal) : STATUS_OK;
+}
+
+static status continue_folder(training *t)
+{
+    TRY(run_folder_continue(&t->rank, &t->trainer.at, &t->folder));
+    if (!t->folder.is_dry)
+        run_log_open(t->folder.path);
+    return STATUS_OK;
+}
+
+/* Another number of ranks. */
+static status change_world(training *t, const former_world *was, position *at)
+{
+    rank_context *rank = &t->rank;
+    world_change change;
+    TRY(world_change_make(rank, was, at, &change));
+    if (rank->place.rank != 0)
+        return STATUS_OK;
+    world_change_say(rank, &change, at);
+    return result_note_change(&t->result, rank, &change, at);
+}
+
+static void say_round(training *t, int root)
+{
+    const rank_context *rank = &t->rank;
+    const position *at = &t->trainer.at;
+    int64_t now_ns = clock_now_ns();
+    char place[PROGRESS_PLACE_BYTES], took[96] = "";
+    progress_name_place(at->epoch, at->step_in_epoch, place);
+    if (t->left_ns != 0)
+        snprintf(took, sizeof took, "; left in %.2f s, waited %.2f s, opened in %.2f s",
+                 clock_seconds(t->left_ns - t->failed_ns), clock_seconds(t->joined_ns - t->left_ns),
+                 clock_seconds(now_ns - t->joined_ns));
+    progress_line(&t->progress,
+                  "round %" PRId64 ": %d ranks go on after %s (step %" PRId64
+                  ") with the state of rank %d, in the processes that live%s",
+                  rank->place.round, rank->place.world_size, place, at->step, root, took);
+}
+
+/* The ranks have opened a round. If any of them has the state of an earlier one, all take the
+ * newest, from the lowest rank that has it; rank 0 goes on in the run's folder. *continues: whether
+ * that is so; else the run begins as ever. */
+static status rounds_continue(training *t, bool *continues)
+{
+    rank_context *rank = &t->rank;
+    kept_place here = t->kept.place; /* the rank's own stays what it is until it keeps another */
+    int root = -1;
+    *continues = false;
+    if (t->link == NULL)
+        return STATUS_OK;
+    TRY(find_newest(t, &root));
+    if (root < 0)
+        return STATUS_OK;
+    TRY(share_place(t, root, &here));
+    if (rank->place.rank == root)
+        TRY(kept_state_restore(&t->kept, rank));
+    TRY(strategy_scatter_state(rank->strategy, root));
+    t->trainer.at = here.at;
+    t->result.best = here.best;
+    if (rank->place.rank == 0)
+        say_round(t, root);
+    run_identity_continue_sums(rank, here.sums);
+    if (here.world.size != rank->place.world_size)
+        TRY(change_world(t, &here.world, &t->trainer.at));
+    TRY(rounds_let_first(t, continue_folder, "rank 0 cannot go on in the run's folder"));
+    *continues = true;
+    return STATUS_OK;
+}
+
+/* Whether `st` is what a lost rank makes of another one's wait. */
+static bool rounds_end_with(status st)
+{
+    return st == STATUS_PEER || st == STATUS_TIMEOUT || st == STATUS_REFUSED;
+}
+
+/* Whether this rank goes on in its process after the round has ended with `st`: all have paused, or
+ * what it waited for failed because another rank was lost or the agent has ended the round; and
+ * what the mode keeps is whole on each rank. A failure of its own ends it. */
+static bool rounds_survives(const training *t, status st)
+{
+    const rank_context *rank = &t->rank;
+    if (t->link == NULL || t->refused || !rank_context_outlives_rounds(rank->opts))
+        return false;
+    if (st == STATUS_OK)
+        return rank->stop.paused && !rank->stop.agreed && !t->is_done;
+    return rounds_end_with(st);
+}
+
+/* The training is done, and rank 0 is about to say what it has come to: no newcomer is taken in
+ * any more, or it would be said twice. Returns when that is so for all ranks. */
+static status rounds_finish(training *t)
+{
+    if (t->link == NULL)
+        return STATUS_OK;
+    elastic_finish(t->link);
+    return process_group_barrier(t->rank.group);
+}
+
+/* Keeps the state after the last completed step; the rank is still open. */
+static status rounds_keep(training *t)
+{
+    const step_commits *commit = strategy_committed(t->rank.strategy);
+    position at = t->trainer.at;
+    rank_context_close_group(&t->rank);
+    if (!t->runs) /* the round has not begun: what was kept before it still counts */
+        return STATUS_OK;
+    at.epoch_loss = t->trainer.began.epoch_loss + commit->loss;
+    at.epoch_samples = t->trainer.began.epoch_samples + commit->images;
+    if (commit->images > 0) /* else the epoch has not begun in this round */
+        at.epoch_s =
+            clock_seconds(clock_now_ns() - t->trainer.epoch_began_ns - t->trainer.tested_ns);
+    at.epoch_timed += commit->images;
+    kept_place here = {at, world_change_now(&t->rank), t->result.best, "", t->progress.started_ns};
+    memcpy(here.sums, t->rank.sums, sizeof here.sums);
+    return kept_state_take(&t->rank, &here, commit->updates + at.step - t->trainer.began.step,
+                           &t->kept);
+}
+
+/* The round is closed: tells the agent, and waits for the place in the next one, which is set in
+ * *place. */
+static status rounds_await_next(training *t, rendezvous_place *place)
+{
+    int64_t was = place->round;
+    TRY(elastic_left(t->link, t->kept.step, !t->runs));
+    t->left_ns = clock_now_ns();
+    TRY(elastic_await_join(t->link, &t->signals.asked_by, place));
+    t->joined_ns = clock_now_ns();
+    LOG_D("round %" PRId64 " after round %" PRId64 ": rank %d of %d", place->round, was,
+          place->rank, place->world_size);
+    return STATUS_OK;
+}
+
+/* How a run starts. */
 
 static status read_settings(training *t)
 {
