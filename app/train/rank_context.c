@@ -6,6 +6,7 @@
 #include "app/options/training_values.h"
 #include "app/train/agreement.h"
 #include "app/train/elastic.h"
+#include "app/train/failure.h"
 #include "base/file.h"
 #include "base/host.h"
 #include "base/log.h"
@@ -179,7 +180,7 @@ static status open_group(rank_context *rank)
                                       .lane = rank->trace.group,
                                       .shared_bytes = gradient_bytes(rank) + parameter_bytes(rank) +
                                                       hook_bytes(rank),
-                                      .stuck = rank->stuck,
+                                      .stuck = failure_end_stuck,
                                       .stuck_ctx = rank,
                                       .inject_delay_ms = o->inject_delay_ms,
                                       .debug = debug_level()};
@@ -380,7 +381,8 @@ static status broadcast_from_first(rank_context *rank)
     return strategy_scatter_state(rank->strategy, 0);
 }
 
-status rank_context_open(const rank_context_options *how, rank_context *out, int *exit_code)
+status rank_context_open(const options *opts, const rendezvous_place *place, struct elastic *link,
+                         rank_context *out, int *exit_code)
 {
     static const struct {
         status (*open)(rank_context *);
@@ -400,8 +402,7 @@ status rank_context_open(const rank_context_options *how, rank_context *out, int
         {open_compute, EXIT_CODE_USAGE},
         {broadcast_from_first, EXIT_CODE_RENDEZVOUS},
     };
-    *out = (rank_context){
-        .opts = how->opts, .place = *how->place, .link = how->link, .stuck = how->stuck};
+    *out = (rank_context){.opts = opts, .place = *place, .link = link};
     status st = rank_context_open_data(out, false);
     *exit_code = EXIT_CODE_DATA;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {

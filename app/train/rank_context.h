@@ -38,7 +38,6 @@ typedef struct rank_context {
 
     rendezvous *rdzv;
     process_group *group;
-    void (*stuck)(void *rank, status st); /* as process_group_options has it */
 
     run_trace trace;
     rank_status *page; /* where this rank is; never NULL while training */
@@ -87,19 +86,12 @@ const char *rank_context_dump_folder(void);
 status rank_context_open_data(rank_context *rank, bool draws);
 status rank_context_choose_device(rank_context *rank);
 
-/* How a rank is opened; all is borrowed. */
-typedef struct rank_context_options {
-    const options *opts;
-    const rendezvous_place *place;
-    struct elastic *link;                 /* NULL: the job is not elastic */
-    void (*stuck)(void *rank, status st); /* gets the rank_context */
-} rank_context_options;
-
 /* Opens all that training needs: data, rendezvous, process group, device, network, loader and
- * strategy; blocks until all ranks have joined. Parameters are rank 0's on all ranks.
- * On failure *exit_code says what kind (app/common/exit_codes.h), and what is open is to be
- * closed. `out` stays where it is. */
-status rank_context_open(const rank_context_options *how, rank_context *out, int *exit_code);
+ * strategy; blocks until all ranks have joined. Parameters are rank 0's on all ranks. `link`: NULL
+ * if the job is not elastic. All that is given is borrowed. On failure *exit_code says what kind
+ * (app/common/exit_codes.h), and what is open is to be closed. `out` stays where it is. */
+status rank_context_open(const options *opts, const rendezvous_place *place, struct elastic *link,
+                         rank_context *out, int *exit_code);
 
 /* After a run that went well: waits for the other ranks, as a collective does, and leaves the
  * rendezvous. */

@@ -7,6 +7,7 @@
  * copy from one replica's memory to another's, through a process group among the threads.
  */
 #include "app/common/device_list.h"
+#include "app/train/failure.h"
 #include "app/train/rank_context.h"
 #include "app/train/strategy_ops.h"
 #include "base/clock.h"
@@ -92,7 +93,6 @@ typedef struct replicas {
     char backend[8];
     store_server *server; /* of the groups that meet through it; NULL */
     int64_t timeout_ms;
-    void (*stuck)(void *all, status st); /* of the process groups */
     bool ready; /* all have what they need: until then they open libraries, which takes longer */
     rank_context *rank;     /* the master */
     float *logits;          /* (batch, 10): all replicas', in the master's memory */
@@ -106,6 +106,32 @@ typedef struct replicas {
     task current;
     uint64_t issued; /* tasks so far */
 } replicas;
+
+/* What the master sees of a replica's failure is that it is gone, and the replica itself knows
+ * more.
+ */
+static status explain(void *self, status st)
+{
+    replicas *all = self;
+    const replica *cause = NULL;
+    pthread_mutex_lock(&all->lock);
+    for (int i = 1; i <= all->started; i++) {
+        const replica *r = &all->members[i];
+        if (r->st != STATUS_OK && (cause == NULL || cause->st == STATUS_PEER))
+            cause = r;
+    }
+    if (cause != NULL && cause->st != STATUS_PEER)
+        st = FAIL(cause->st, "replica %d: %s", cause->index, cause->message);
+    pthread_mutex_unlock(&all->lock);
+    return st;
+}
+
+/* The master hangs in the driver because a replica has gone, and that one knows why it went. */
+static void end_stuck(void *ctx, status st)
+{
+    replicas *all = ctx;
+    failure_end_stuck(all->rank, explain(all, st));
+}
 
 /* A replica, on its thread. */
 
@@ -256,7 +282,7 @@ static status replica_join(replica *r)
                                           .hub = members->hub,
                                           .timeout_ms = all->timeout_ms,
                                           .device = r->dev,
-                                          .stuck = all->stuck,
+                                          .stuck = end_stuck,
                                           .stuck_ctx = all,
                                           .lane = r->lane};
         TRY(process_group_create(&settings, &r->groups[group]));
@@ -547,32 +573,6 @@ static status open_gathered(replicas *all)
     return dev->ops->alloc(dev, bytes, (void **)&all->dlogits);
 }
 
-/* What the master sees of a replica's failure is that it is gone, and the replica itself knows
- * more.
- */
-static status explain(void *self, status st)
-{
-    replicas *all = self;
-    const replica *cause = NULL;
-    pthread_mutex_lock(&all->lock);
-    for (int i = 1; i <= all->started; i++) {
-        const replica *r = &all->members[i];
-        if (r->st != STATUS_OK && (cause == NULL || cause->st == STATUS_PEER))
-            cause = r;
-    }
-    if (cause != NULL && cause->st != STATUS_PEER)
-        st = FAIL(cause->st, "replica %d: %s", cause->index, cause->message);
-    pthread_mutex_unlock(&all->lock);
-    return st;
-}
-
-/* The master hangs in the driver because a replica has gone, and that one knows why it went. */
-static void end_stuck(void *ctx, status st)
-{
-    replicas *all = ctx;
-    all->rank->stuck(all->rank, explain(all, st));
-}
-
 /* Also after a failure: replicas that wait for one another are called off. */
 static void close_replicas(void *self)
 {
@@ -607,7 +607,6 @@ static status open_replicas(rank_context *rank, void **self)
     pthread_cond_init(&all->changed, NULL);
     pthread_mutex_init(&all->lock, NULL);
     all->rank = rank;
-    all->stuck = end_stuck;
     all->n = settings->replicas;
     all->chunk = chunk_size(settings->batch_size, all->n);
     all->timeout_ms = rank->opts->timeout * 1000;

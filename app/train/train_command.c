@@ -980,8 +980,7 @@ static status run_or_explain(training *t, int *exit_code)
 
 static status open_and_run(training *t, const options *opts, int *exit_code)
 {
-    const rank_context_options how = {opts, &t->place, t->link, failure_end_stuck};
-    status st = rank_context_open(&how, &t->rank, exit_code);
+    status st = rank_context_open(opts, &t->place, t->link, &t->rank, exit_code);
     t->survives = st != STATUS_OK && rounds_survives(t, st);
     if (st != STATUS_OK)
         return t->survives ? st : failure_explain(&t->rank, st);
