@@ -26,7 +26,7 @@ typedef struct trainer {
     score so_far;           /* of this rank's epoch since the last test, when it was last read */
     uint32_t epoch_samples; /* of the epoch that this rank has trained on */
     double lr;              /* of the step that was enqueued last */
-    double loss_before;     /* of these, before the last test inside the epoch */
+    double loss_before;     /* of the epoch_samples before the last test inside the epoch */
     int64_t tested_ns;      /* of tests inside the epoch */
     int64_t epoch_began_ns; /* earlier by what earlier rounds took of it */
     run_tests tests;
