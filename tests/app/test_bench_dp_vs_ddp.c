@@ -203,7 +203,7 @@ START_TEST(all_that_it_prints_fits_a_terminal)
 END_TEST
 
 /* Instead of the C library's, in this test. Others of the program get what it would say. */
-static double load_average = NAN;
+static double load_average = (double)NAN;
 int getloadavg(double *averages, int n)
 {
     int (*real)(double *, int) = NULL;

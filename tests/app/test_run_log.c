@@ -297,7 +297,7 @@ END_TEST
 /* No file may be longer than this. What comes after the line that it has cut begins a new one. */
 START_TEST(a_torn_line_is_ended)
 {
-    enum { LIMIT = 1 << 17, ROOM = 300 };
+    enum { LIMIT = 1 << 18, ROOM = 300 }; /* the page has room */
     static char before[LIMIT - ROOM + 1];
     struct rlimit limit = {LIMIT, RLIM_INFINITY};
     memset(before, 'x', sizeof before - 1);
