@@ -299,11 +299,11 @@ static status rounds_finish(training *t)
 /* Keeps the state after the last completed step; the rank is still open. */
 static status rounds_keep(training *t)
 {
-    const step_commits *commit = strategy_committed(t->rank.strategy);
     position at = t->trainer.at;
     rank_context_close_group(&t->rank);
     if (!t->runs) /* the round has not begun: what was kept before it still counts */
         return STATUS_OK;
+    const step_commits *commit = strategy_committed(t->rank.strategy);
     at.epoch_loss = t->trainer.began.epoch_loss + commit->loss;
     at.epoch_samples = t->trainer.began.epoch_samples + commit->images;
     if (commit->images > 0) /* else the epoch has not begun in this round */
