@@ -51,17 +51,34 @@ INLINE void matmul_tile(const matmul_args *m, int rows, int vectors)
         }
 }
 
-/* DO(rows, vectors) for every tile. */
-#define MATMUL_ROWS6(DO, vectors) \
-    DO(1, vectors) DO(2, vectors) DO(3, vectors) DO(4, vectors) DO(5, vectors) DO(6, vectors)
-#define MATMUL_ROWS12(DO, vectors) \
-    MATMUL_ROWS6(DO, vectors) \
-    DO(7, vectors) DO(8, vectors) DO(9, vectors) DO(10, vectors) DO(11, vectors) DO(12, vectors)
+/* DO(name, rows, vectors) for every tile. */
+/* clang-format off */
+#define MATMUL_ROWS6(DO, name, vectors) \
+    DO(name, 1, vectors) DO(name, 2, vectors) DO(name, 3, vectors) \
+    DO(name, 4, vectors) DO(name, 5, vectors) DO(name, 6, vectors)
+#define MATMUL_ROWS12(DO, name, vectors) \
+    MATMUL_ROWS6(DO, name, vectors) \
+    DO(name, 7, vectors) DO(name, 8, vectors) DO(name, 9, vectors) \
+    DO(name, 10, vectors) DO(name, 11, vectors) DO(name, 12, vectors)
+/* clang-format on */
 #if BLOCK == 16
-#define MATMUL_TILES(DO) MATMUL_ROWS12(DO, 1) MATMUL_ROWS12(DO, 2) MATMUL_ROWS6(DO, 4)
+#define MATMUL_TILES(DO, name) \
+    MATMUL_ROWS12(DO, name, 1) MATMUL_ROWS12(DO, name, 2) MATMUL_ROWS6(DO, name, 4)
 #else
-#define MATMUL_TILES(DO) MATMUL_ROWS12(DO, 1) MATMUL_ROWS6(DO, 2)
+#define MATMUL_TILES(DO, name) MATMUL_ROWS12(DO, name, 1) MATMUL_ROWS6(DO, name, 2)
 #endif
+
+/* <name>_tile compiled for each size of a tile, and <name>_tiles[vectors][rows], which calls it. */
+#define MATMUL_TILE(name, rows, vectors) \
+    static void name##_##rows##_##vectors(const name##_args *m) \
+    { \
+        name##_tile(m, rows, vectors); \
+    }
+#define MATMUL_ROW(name, rows, vectors) [vectors][rows] = name##_##rows##_##vectors,
+#define MATMUL_TABLE(name) \
+    MATMUL_TILES(MATMUL_TILE, name) \
+    static void (*const name##_tiles[WIDE + 1][NARROW_ROWS + 1])(const name##_args *m) = { \
+        MATMUL_TILES(MATMUL_ROW, name)};
 
 /* The tiles of C (rows, columns), column by column: begin with zeros, go on while it is true. */
 typedef struct matmul_place {
@@ -85,20 +102,7 @@ INLINE bool matmul_next(matmul_place *at, int rows, int columns)
     return true;
 }
 
-#define TILE(rows, vectors) \
-    static void matmul_##rows##_##vectors(const matmul_args *m) \
-    { \
-        matmul_tile(m, rows, vectors); \
-    }
-#define ROW(rows, vectors) [vectors][rows] = matmul_##rows##_##vectors,
-
-MATMUL_TILES(TILE)
-
-static void (*const matmul_tiles[WIDE + 1][NARROW_ROWS + 1])(const matmul_args *m) = {
-    MATMUL_TILES(ROW)};
-
-#undef TILE
-#undef ROW
+MATMUL_TABLE(matmul)
 
 enum { LINE_FLOATS = 16 }; /* of a line of cache */
 
@@ -205,20 +209,7 @@ INLINE void matmul_bf16_tile(const matmul_bf16_args *m, int rows, int vectors)
         }
 }
 
-#define TILE(rows, vectors) \
-    static void matmul_bf16_##rows##_##vectors(const matmul_bf16_args *m) \
-    { \
-        matmul_bf16_tile(m, rows, vectors); \
-    }
-#define ROW(rows, vectors) [vectors][rows] = matmul_bf16_##rows##_##vectors,
-
-MATMUL_TILES(TILE)
-
-static void (*const matmul_bf16_tiles[WIDE + 1][NARROW_ROWS + 1])(const matmul_bf16_args *m) = {
-    MATMUL_TILES(ROW)};
-
-#undef TILE
-#undef ROW
+MATMUL_TABLE(matmul_bf16)
 
 /* C (rows, columns), at least one row; columns is a multiple of BLOCK. */
 INLINE void matmul_bf16(const matmul_bf16_args *all, int rows, int columns)
