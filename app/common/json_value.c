@@ -100,24 +100,3 @@ json_t *json_value_hex(const uint8_t *bytes, int n)
     }
     return json_stringn(text, 2 * (size_t)n);
 }
-
-/* -1: it is no digit. */
-static int digit_of(char letter)
-{
-    const char *at = letter != '\0' ? strchr(DIGITS, letter) : NULL;
-    return at != NULL ? (int)(at - DIGITS) : -1;
-}
-
-bool json_value_bytes(const json_t *value, int n, uint8_t *out)
-{
-    const char *text = json_string_value(value);
-    if (text == NULL || strlen(text) != 2 * (size_t)n)
-        return false;
-    for (int i = 0; i < n; i++) {
-        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return false;
-        out[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
-}

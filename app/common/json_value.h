@@ -22,10 +22,9 @@ json_t *json_value_rounded(double value, int decimals);
 status json_value_print(json_t *value);
 
 /* Bytes as a string of two hexadecimal digits each; n is JSON_VALUE_HEX_BYTES at most. NULL if
- * memory is short. json_value_bytes is the way back: false unless it is a string of n bytes. */
+ * memory is short. */
 enum { JSON_VALUE_HEX_BYTES = 1024 };
 json_t *json_value_hex(const uint8_t *bytes, int n);
-bool json_value_bytes(const json_t *value, int n, uint8_t *out);
 
 /* STATUS_PEER if there is none, or one out of the range. */
 status json_value_integer(const json_t *object, const char *key, int low, int high, int *out);

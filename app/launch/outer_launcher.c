@@ -423,7 +423,9 @@ status mpirun_become(const worker_spec *spec, int argc, char **argv)
     return FAIL(STATUS_IO, "mpirun: %s", strerror(errno));
 }
 
-bool mpirun_started_this(void)
+/* Whether this process is one of the ranks that mpirun_become has started. The flags of a launcher
+ * have been followed by then. */
+static bool mpirun_started_this(void)
 {
     const char *ranks = environment_text(VARIABLE),
                *size = environment_text("OMPI_COMM_WORLD_SIZE");

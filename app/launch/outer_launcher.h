@@ -96,8 +96,4 @@ void outer_launcher_describe(const outer_launcher *outer, char out[OUTER_LAUNCHE
  * module mpi. */
 status mpirun_become(const worker_spec *spec, int argc, char **argv);
 
-/* Whether this process is one of the ranks that mpirun_become has started. The flags of a launcher
- * have been followed by then. */
-bool mpirun_started_this(void);
-
 #endif

@@ -517,7 +517,8 @@ static void make_run_id(char out[SPEC_RUN_ID_BYTES])
              b[11], b[12], b[13], b[14], b[15]);
 }
 
-bool worker_spec_owns(const worker_spec *spec, const char *address)
+/* Whether `address` is this machine, as --local-addr or its network says. */
+static bool is_own(const worker_spec *spec, const char *address)
 {
     return strcmp(spec->local_addr, address) == 0 || local_network_owns(address);
 }
@@ -542,8 +543,7 @@ static void place_store(request *want)
     else if (want->is_host == 1 || spec->master_port == 0)
         spec->server = RDZV_HOST_HERE;
     else
-        spec->server =
-            worker_spec_owns(spec, spec->master_addr) ? RDZV_HOST_FIRST : RDZV_HOST_ELSEWHERE;
+        spec->server = is_own(spec, spec->master_addr) ? RDZV_HOST_FIRST : RDZV_HOST_ELSEWHERE;
 }
 
 /* One machine, too, asks the service that was named, unless it would serve that itself. */
@@ -551,7 +551,7 @@ static rdzv_backend backend_for(const request *want)
 {
     const worker_spec *spec = &want->spec;
     bool here = want->backend == RDZV_C10D && want->is_host != 0 &&
-                (want->is_host == 1 || worker_spec_owns(spec, want->address));
+                (want->is_host == 1 || is_own(spec, want->address));
     bool asks = spec->nnodes > 1 || (spec->endpoints[0] != '\0' && !here);
     return asks ? want->backend : RDZV_STATIC;
 }

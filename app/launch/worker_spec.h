@@ -130,9 +130,6 @@ static inline bool worker_spec_is_elastic(const worker_spec *spec)
     return spec->rdzv != RDZV_STATIC;
 }
 
-/* Whether `address` is this machine, as --local-addr or its network says. */
-bool worker_spec_owns(const worker_spec *spec, const char *address);
-
 /* The first rank of a node, and how many it has. */
 int worker_spec_first_rank(const worker_spec *spec, int node);
 int worker_spec_ranks_of(const worker_spec *spec, int node);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_POINTS = 400, DIGITS = 10 };
+enum { MAX_POINTS = 400, DIGITS = 10, NUMBER_BYTES = 32 };
 
 /* The curves of a page; its charts are in app/report/page/main.js. */
 static const struct {
@@ -76,7 +76,7 @@ static bool has_ended(const run_data *run)
 
 static void say(json_t *table, const char *fmt, double value)
 {
-    char text[TABLE_DIGITS_BYTES];
+    char text[NUMBER_BYTES];
     snprintf(text, sizeof text, fmt, value);
     table_cell(table, "%s", isfinite(value) ? text : "\u2013");
 }

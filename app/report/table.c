@@ -44,27 +44,29 @@ void table_cell(json_t *table, const char *fmt, ...)
     json_array_append_new(json_object_get(last_row(table), "cells"), json_value_text(text));
 }
 
-void table_digits(double value, char out[TABLE_DIGITS_BYTES])
+/* "12.3", with as many digits as are worth reading; "" if it is not known (NAN). */
+enum { DIGITS_BYTES = 32 };
+static void print_digits(double value, char out[DIGITS_BYTES])
 {
     double size = fabs(value);
     int decimals = size >= 100 || value == 0 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
     out[0] = '\0';
     if (isfinite(value))
-        snprintf(out, TABLE_DIGITS_BYTES, "%.*f", decimals, value);
+        snprintf(out, DIGITS_BYTES, "%.*f", decimals, value);
 }
 
 void table_number(json_t *table, double value)
 {
-    char text[TABLE_DIGITS_BYTES];
-    table_digits(value, text);
+    char text[DIGITS_BYTES];
+    print_digits(value, text);
     table_cell(table, "%s", text);
 }
 
 void table_interval(json_t *table, double low, double high)
 {
-    char from[TABLE_DIGITS_BYTES], to[TABLE_DIGITS_BYTES];
-    table_digits(low, from);
-    table_digits(high, to);
+    char from[DIGITS_BYTES], to[DIGITS_BYTES];
+    print_digits(low, from);
+    print_digits(high, to);
     if (from[0] == '\0' || to[0] == '\0')
         table_cell(table, "n too small");
     else

@@ -13,13 +13,9 @@ json_t *table_create(const char *title, const char *const *columns);
  * not filled are empty. */
 void table_row(json_t *table);
 void table_cell(json_t *table, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void table_number(json_t *table, double value);              /* as table_digits writes it */
+void table_number(json_t *table, double value);              /* as many digits as help; NAN: "" */
 void table_interval(json_t *table, double low, double high); /* "1.2 to 3"; NAN: "n too small" */
 void table_note(json_t *table, const char *note);            /* a sentence below the row */
-
-/* "12.3", with as many digits as are worth reading; "" if it is not known (NAN). */
-enum { TABLE_DIGITS_BYTES = 32 };
-void table_digits(double value, char out[TABLE_DIGITS_BYTES]);
 
 /* "" for what is no text: in a document of another one, anything may stand. */
 const char *table_text(const json_t *value);

@@ -115,6 +115,19 @@ static void check_counts(const json_t *document, const oracle *o)
     ck_assert_int_eq(whole(document, "images"), N);
 }
 
+/* The way back from json_value_hex: false unless it is a string of n bytes. */
+static bool bytes_of(const json_t *value, int n, uint8_t *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *text = json_string_value(value);
+    if (text == NULL || strlen(text) != 2 * (size_t)n || strspn(text, digits) != 2 * (size_t)n)
+        return false;
+    for (int i = 0; i < n; i++)
+        out[i] = (uint8_t)((strchr(digits, text[2 * i]) - digits) << 4 |
+                           (strchr(digits, text[2 * i + 1]) - digits));
+    return true;
+}
+
 /* In the list are mistakes, in order, and no image outside it is worse than its last. */
 static void check_mistakes(const json_t *document, const oracle *o)
 {
@@ -134,7 +147,7 @@ static void check_mistakes(const json_t *document, const oracle *o)
         ck_assert_int_eq(whole(entry, "predicted"), largest(o->logits[i]));
         ck_assert_double_eq_tol(loss, prediction_loss(o->logits[i], (int)label), 1e-4);
         ck_assert_double_eq_tol(element(entry, "probabilities", (size_t)label), exp(-loss), 1e-4);
-        ck_assert(json_value_bytes(json_object_get(entry, "pixels"), DATASET_PIXELS, pixels));
+        ck_assert(bytes_of(json_object_get(entry, "pixels"), DATASET_PIXELS, pixels));
         ck_assert_mem_eq(pixels, o->set.images + i * DATASET_PIXELS, DATASET_PIXELS);
     }
     for (int i = 0; i < N; i++)
@@ -159,8 +172,8 @@ static void check_filters(const json_t *document, oracle *o)
     ck_assert_uint_eq(n, layout[0].shape[0] < 32 ? (size_t)layout[0].shape[0] : 32);
     for (size_t f = 0; f < n; f++) {
         double scale = element(filters, "scales", f);
-        ck_assert(json_value_bytes(json_array_get(json_object_get(filters, "pixels"), f),
-                                   (int)pixels, bytes));
+        ck_assert(
+            bytes_of(json_array_get(json_object_get(filters, "pixels"), f), (int)pixels, bytes));
         for (int j = 0; j < pixels; j++)
             ck_assert_double_eq_tol((bytes[j] - 128) / 127.0 * scale,
                                     (double)weights[(int64_t)f * pixels + j], scale / 200);

@@ -243,11 +243,6 @@ status local_hub_sub(local_hub *hub, int number, int world_size, local_hub **out
     return st;
 }
 
-int local_hub_world_size(const local_hub *hub)
-{
-    return hub->world_size;
-}
-
 /* The lock is held. False at the deadline. */
 static bool await_change(local_hub *hub, int64_t deadline_ns)
 {
@@ -602,9 +597,9 @@ static status local_create(const group_setup *setup, void **self)
 {
     const process_group_options *o = setup->options;
     size_t n = (size_t)o->world_size;
-    if (local_hub_world_size(o->hub) != o->world_size)
-        return FAIL(STATUS_INVALID, "a hub of %d threads for %d ranks",
-                    local_hub_world_size(o->hub), o->world_size);
+    if (o->hub->world_size != o->world_size)
+        return FAIL(STATUS_INVALID, "a hub of %d threads for %d ranks", o->hub->world_size,
+                    o->world_size);
     local_group *g = calloc(1, sizeof *g);
     const void **ins = calloc(n, sizeof *ins);
     void **outs = calloc(n, sizeof *outs);

@@ -13,8 +13,6 @@ status local_hub_create(int world_size, local_hub **out);
 /* Accepts NULL. All groups on it must be gone. */
 void local_hub_destroy(local_hub *hub);
 
-int local_hub_world_size(const local_hub *hub);
-
 /* The hub of sub-group `number` of this one's group, for `world_size` of its threads: made by the
  * first that asks, and gone with this one. */
 status local_hub_sub(local_hub *hub, int number, int world_size, local_hub **out);
