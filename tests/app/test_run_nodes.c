@@ -424,7 +424,7 @@ START_TEST(a_free_port_of_ipv6_is_told)
 }
 END_TEST
 
-/* 0: it has ended. */
+/* 0: it has ended, or is amid exec. */
 static size_t read_command_line(pid_t pid, char *out, size_t size_bytes)
 {
     char path[64];
@@ -448,8 +448,9 @@ START_TEST(the_rendezvous_named_is_asked)
         WORDS("run", "--nnodes=1", is_etcd ? "--rdzv-backend=etcd" : "--rdzv-backend=c10d",
               "--rdzv-conf=is_host=0,join_timeout=4", endpoint, "--no-python", "echo", "ran"));
     bool hidden = false; /* soon after its start, long before its end */
-    for (size_t size = 1; size > 0 && !hidden; clock_sleep_ms(POLL_MS)) {
-        size = read_command_line(p.pid, command, sizeof command);
+    int64_t deadline_ns = clock_deadline_ns(1000 * RUN_S);
+    for (; !hidden && !clock_passed(deadline_ns); clock_sleep_ms(POLL_MS)) {
+        size_t size = read_command_line(p.pid, command, sizeof command);
         hidden = memmem(command, size, "--rdzv-endpoint", 15) != NULL &&
                  memmem(command, size, "s3cret", 6) == NULL;
     }
