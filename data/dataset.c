@@ -171,7 +171,7 @@ status dataset_kind_parse(const char *name, dataset_kind *out)
  * MNIST's names. They are not MNIST. */
 enum { SEED = 1, BLOCK_IMAGES = 10000, MAX_THREADS = 16 };
 
-static const char SUBFOLDER[] = "digits-v1"; /* of the cache; another generator, another number */
+static const char SUBFOLDER[] = "digits-v2"; /* of the cache; another generator, another number */
 
 static uint32_t split_count(dataset_split split)
 {

@@ -7,94 +7,56 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* The random numbers of one digit: a stream over Philox whose place is (key, image index). */
-
-typedef struct digits_random {
+/* The random numbers of one image: a stream over Philox, at the image's index. */
+typedef struct random_stream {
     uint64_t key;
-    uint32_t index; /* of the image */
-    uint32_t block; /* the next Philox block */
-    int left;       /* words of `words` not yet taken */
+    uint32_t index, drawn;
     philox_words words;
-} digits_random;
+} random_stream;
 
-static inline digits_random digits_random_init(uint64_t key, uint32_t index)
+static uint32_t draw_u32(random_stream *random)
 {
-    return (digits_random){.key = key, .index = index};
-}
-
-static inline uint32_t digits_random_u32(digits_random *random)
-{
-    if (random->left == 0) {
-        random->words = philox4x32_10(random->index, random->block++, 0, 0, random->key);
-        random->left = 4;
-    }
-    return random->words.w[--random->left];
+    if (random->drawn % 4 == 0)
+        random->words = philox4x32_10(random->index, random->drawn / 4, 0, 0, random->key);
+    return random->words.w[random->drawn++ % 4];
 }
 
 /* One of 0 ... n - 1. */
-static inline uint32_t digits_random_below(digits_random *random, uint32_t n)
+static uint32_t draw_below(random_stream *random, uint32_t n)
 {
-    return (uint32_t)((uint64_t)digits_random_u32(random) * n >> 32);
+    return (uint32_t)((uint64_t)draw_u32(random) * n >> 32);
 }
 
 /* Uniform in [low, high). */
-static inline float digits_random_uniform(digits_random *random, float low, float high)
+static float draw_uniform(random_stream *random, float low, float high)
 {
-    return low + (high - low) * ((float)(digits_random_u32(random) >> 8) * 0x1p-24f);
+    return low + (high - low) * ((float)(draw_u32(random) >> 8) * 0x1p-24f);
 }
 
-/* Mean 0, standard deviation `deviation`; the sum of four uniforms, so never beyond 3.47 of them.
- */
-static inline float digits_random_normal(digits_random *random, float deviation)
+/* Mean 0; the sum of four uniforms, so never beyond 3.47 standard deviations. */
+static float draw_normal(random_stream *random, float deviation)
 {
-    uint32_t a = digits_random_u32(random), b = digits_random_u32(random);
+    uint32_t a = draw_u32(random), b = draw_u32(random);
     uint32_t sum = (a & 0xffff) + (a >> 16) + (b & 0xffff) + (b >> 16);
     const float sqrt3 = 1.7320508f;
     return deviation * sqrt3 * ((float)sum * 0x1p-16f - 2.0f);
 }
 
-/* The path of the pen over one digit. */
+/* About e^u for a small random u, without libm, whose last bit depends on the machine. */
+static float draw_factor(random_stream *random, float deviation)
+{
+    float u = draw_normal(random, deviation);
+    return (1.0f + 0.5f * u) / (1.0f - 0.5f * u);
+}
 
-enum {
-    DIGITS_MAX_KNOTS = 18, /* of a shape */
-    DIGITS_BOX = 20,       /* pixels: the side of the square that a digit's ink just fits */
-    DIGITS_SAMPLES = 5,    /* per stretch between two knots */
-    DIGITS_MAX_POINTS = DIGITS_MAX_KNOTS * DIGITS_SAMPLES,
-};
-
-typedef struct digits_trace {
-    int count;
-    float x[DIGITS_MAX_POINTS], y[DIGITS_MAX_POINTS]; /* pixels in the box, y downwards */
-    float radius[DIGITS_MAX_POINTS];                  /* half the line's width, pixels */
-    bool lift[DIGITS_MAX_POINTS];                     /* no ink from here to the next point */
-    float edge;                                       /* pixels over which ink fades to paper */
-} digits_trace;
-
-/* Knots of a shape are shaken and joined by cubic splines; the points on them then go through a
- * chain of maps of the plane, from local to global: rounding of corners, an elastic field, the
- * proportions of top to bottom, slant, aspect and rotation, and last the scale that fits the ink
- * into the box. The map moves points and not pixels, so a line keeps its width.
- */
-
-typedef enum digits_knot_kind {
-    DIGITS_KNOT_GO,   /* the pen runs through smoothly */
-    DIGITS_KNOT_TURN, /* a corner */
-    DIGITS_KNOT_LIFT, /* the end of a stroke */
-} digits_knot_kind;
-
-/* A point that the pen passes, in heights of the digit, which lies in 0 ... 1; y grows downwards.
- */
-typedef struct digits_knot {
-    float x, y;
-    digits_knot_kind kind;
-} digits_knot;
-
+/* The ways to write a digit: knots that the pen passes, in hundredths of the digit's height, y
+ * downwards. ! follows a corner, | ends a stroke. */
 typedef struct shape {
-    uint8_t digit;
-    uint8_t weight;   /* its share among the shapes of its digit */
-    const char *path; /* "x,y" of each knot; ! after a corner, | between strokes */
+    uint32_t digit, weight; /* its share among the shapes of its digit */
+    const char *path;
 } shape;
 
 static const shape SHAPES[] = {
@@ -149,362 +111,176 @@ static const shape SHAPES[] = {
     {9, 2, "46,4 24,8 16,28 26,42 44,30 50,6! 48,50 42,100"},
 };
 
-enum { N_SHAPES = sizeof SHAPES / sizeof SHAPES[0] };
+enum {
+    N_SHAPES = sizeof SHAPES / sizeof SHAPES[0],
+    MAX_KNOTS = 18,
+    SAMPLES = 5, /* points between two knots */
+    BOX = 20,    /* pixels: the side of the square that a digit's ink just fits */
+};
 
-static const shape *pick(int digit, uint32_t draw)
+typedef struct point {
+    float x, y;
+    float sx, sy; /* of a knot: the curve's slope */
+    bool corner;  /* of a knot */
+    bool lift;    /* no ink from here to the next point */
+} point;
+
+static const char *pick_shape(random_stream *random, uint32_t digit)
 {
-    ASSERT(digit >= 0 && digit < 10);
     uint32_t total = 0;
     for (size_t i = 0; i < N_SHAPES; i++)
-        total += SHAPES[i].digit == digit ? SHAPES[i].weight : 0u;
-    uint32_t at = (uint32_t)((uint64_t)draw * total >> 32);
+        total += SHAPES[i].digit == digit ? SHAPES[i].weight : 0;
+    uint32_t at = draw_below(random, total);
     const shape *s = SHAPES;
-    while (s->digit != digit || at >= s->weight) {
-        at -= s->digit == digit ? s->weight : 0u;
-        s++;
-    }
-    return s;
+    for (; s->digit != digit || at >= s->weight; s++)
+        at -= s->digit == digit ? s->weight : 0;
+    return s->path;
 }
 
-static int number(const char **at)
+/* Reads a path, each knot moved a little by a shaking hand; returns their number. */
+static int read_knots(random_stream *random, const char *at, point *knots)
 {
-    int value = 0;
-    while (**at >= '0' && **at <= '9')
-        value = 10 * value + (*(*at)++ - '0');
-    return value;
+    int n = 0;
+    float shake = draw_uniform(random, 0.01f, 0.055f);
+    while (*at != '\0') {
+        char *end = NULL;
+        ASSERT(n < MAX_KNOTS);
+        point *knot = &knots[n++];
+        knot->x = 0.01f * (float)strtol(at, &end, 10) + draw_normal(random, shake);
+        knot->y = 0.01f * (float)strtol(end + 1, &end, 10) + draw_normal(random, shake);
+        knot->corner = *end == '!';
+        at = end + strspn(end, "! ");
+        knot->lift = *at == '|' || *at == '\0';
+        at += strspn(at, "| ");
+    }
+    return n;
 }
 
-/* Sets `knots` (DIGITS_MAX_KNOTS) to one of the digit's shapes, by its share, and returns their
- * number; the last one is a LIFT, and each stroke has at least two. `digit` < 10; `draw` is any 32
- * random bits. */
-static int digits_shapes_pick(int digit, uint32_t draw, digits_knot *knots)
+/* Hermite cubics through the knots; their slope is 0 at corners and at the ends of strokes. Returns
+ * the number of points. */
+static int join_knots(random_stream *random, point *knots, int n, point *points)
 {
     int count = 0;
-    for (const char *at = pick(digit, draw)->path; *at != '\0';) {
-        ASSERT(count < DIGITS_MAX_KNOTS);
-        digits_knot *knot = &knots[count++];
-        knot->x = 0.01f * (float)number(&at);
-        at++; /* the comma */
-        knot->y = 0.01f * (float)number(&at);
-        knot->kind = DIGITS_KNOT_GO;
-        for (; *at == ' ' || *at == '!' || *at == '|'; at++) {
-            if (*at != ' ')
-                knot->kind = *at == '!' ? DIGITS_KNOT_TURN : DIGITS_KNOT_LIFT;
+    float tension = draw_uniform(random, 0.35f, 0.6f);
+    for (int i = 0; i < n; i++) {
+        bool smooth = i > 0 && !knots[i - 1].lift && !knots[i].lift && !knots[i].corner;
+        knots[i].sx = smooth ? tension * (knots[i + 1].x - knots[i - 1].x) : 0.0f;
+        knots[i].sy = smooth ? tension * (knots[i + 1].y - knots[i - 1].y) : 0.0f;
+    }
+    for (int i = 0; i < n; i++) {
+        const point *a = &knots[i], *b = &knots[i + 1];
+        points[count++] = *a;
+        for (int k = 1; k < SAMPLES && !a->lift; k++) {
+            float t = (float)k / (float)SAMPLES, u = 1.0f - t;
+            float ha = u * u * (1.0f + 2.0f * t), ga = t * u * u;
+            float hb = t * t * (3.0f - 2.0f * t), gb = -t * t * u;
+            points[count++] = (point){.x = ha * a->x + hb * b->x + ga * a->sx + gb * b->sx,
+                                      .y = ha * a->y + hb * b->y + ga * a->sy + gb * b->sy};
         }
     }
-    knots[count - 1].kind = DIGITS_KNOT_LIFT;
     return count;
 }
 
-enum { FIELD_CELLS = 4, FIELD_KNOTS = FIELD_CELLS + 2, PRESSURE_KNOTS = 5 };
-
-/* A smooth random displacement: uniform quadratic B-splines over -0.25 ... 1.25 in x and y. */
-typedef struct field {
-    float dx[FIELD_KNOTS][FIELD_KNOTS], dy[FIELD_KNOTS][FIELD_KNOTS];
-} field;
-
-static float max_f(float a, float b)
+/* A hand of its own: a random map of the plane of the second degree, about the digit's middle. It
+ * moves points and not pixels, so a line keeps its width. */
+static void bend(random_stream *random, uint32_t digit, point *points, int count)
 {
-    return a > b ? a : b;
-}
-
-static float min_f(float a, float b)
-{
-    return a < b ? a : b;
-}
-
-/* About e^u for small u, without libm, whose last bit depends on the machine. */
-static float stretch(float u)
-{
-    return (1.0f + 0.5f * u) / (1.0f - 0.5f * u);
-}
-
-/* Moves the knots a little, and the ends of strokes also along the stroke: too short or too long.
- */
-static void shake(digits_random *random, digits_knot *knots, int count)
-{
-    float deviation = digits_random_uniform(random, 0.01f, 0.045f);
+    float squares[2][3];
+    for (int i = 0; i < 6; i++)
+        squares[i / 3][i % 3] = draw_normal(random, 0.26f);
+    float aspect = 1.12f * draw_factor(random, 0.18f), turn = draw_normal(random, 0.12f);
+    float slant = 0.12f + turn + draw_normal(random, digit == 1 ? 0.35f : 0.25f);
     for (int i = 0; i < count; i++) {
-        knots[i].x += digits_random_normal(random, deviation);
-        knots[i].y += digits_random_normal(random, deviation);
+        float x = points[i].x - 0.35f, y = points[i].y - 0.5f, xx = x * x, xy = x * y, yy = y * y;
+        const float *a = squares[0], *b = squares[1];
+        points[i].x = aspect * x - slant * y + a[0] * xx + a[1] * xy + a[2] * yy;
+        points[i].y = y + turn * x + b[0] * xx + b[1] * xy + b[2] * yy;
     }
+}
+
+/* Scales and moves the points so that the ink, `margin` around them, fills the box's longer side
+ * and is in the middle of the other. */
+static void fit(point *points, int count, float margin)
+{
+    float left = points[0].x, right = left, top = points[0].y, bottom = top;
+    for (int i = 1; i < count; i++) {
+        left = points[i].x < left ? points[i].x : left;
+        right = points[i].x > right ? points[i].x : right;
+        top = points[i].y < top ? points[i].y : top;
+        bottom = points[i].y > bottom ? points[i].y : bottom;
+    }
+    float width = right - left, height = bottom - top, middle = 0.5f * (float)BOX;
+    float scale = ((float)BOX - 2.0f * margin) / (width > height ? width : height);
     for (int i = 0; i < count; i++) {
-        bool starts = i == 0 || knots[i - 1].kind == DIGITS_KNOT_LIFT;
-        bool ends = knots[i].kind == DIGITS_KNOT_LIFT;
-        if (!starts && !ends)
-            continue;
-        const digits_knot *next = starts ? &knots[i + 1] : &knots[i - 1];
-        float longer = digits_random_normal(random, 0.15f);
-        knots[i].x += longer * (knots[i].x - next->x);
-        knots[i].y += longer * (knots[i].y - next->y);
+        points[i].x = middle + scale * (points[i].x - 0.5f * (left + right));
+        points[i].y = middle + scale * (points[i].y - 0.5f * (top + bottom));
     }
 }
 
-/* The slope of the spline at knot i, towards its neighbour at i + side. One-sided at corners. */
-static void slope(const digits_knot *knots, int i, int side, float tension, float *sx, float *sy)
+typedef struct pen {
+    float radius, edge; /* pixels: half the line's width, and over how many ink fades to paper */
+} pen;
+
+static float clamp(float value, float low, float high)
 {
-    bool first = i == 0 || knots[i - 1].kind == DIGITS_KNOT_LIFT;
-    bool smooth = knots[i].kind == DIGITS_KNOT_GO && !first;
-    const digits_knot *before = smooth || side < 0 ? &knots[i - 1] : &knots[i];
-    const digits_knot *after = smooth || side > 0 ? &knots[i + 1] : &knots[i];
-    *sx = tension * (after->x - before->x);
-    *sy = tension * (after->y - before->y);
+    value = value > low ? value : low;
+    return value < high ? value : high;
 }
 
-static void add_point(digits_trace *trace, float x, float y, bool lift)
+/* Inks the way from a to b, a line with round ends. If lines overlap, the darker one counts. Near
+ * the edge, (r r - d d) / 2r is the distance to it: so no root is needed. */
+static void paint(const pen *p, const point *a, const point *b, float *box)
 {
-    trace->x[trace->count] = x;
-    trace->y[trace->count] = y;
-    trace->lift[trace->count] = lift;
-    trace->count++;
-}
-
-/* Hermite cubics through the knots. */
-static void join(const digits_knot *knots, int count, float tension, digits_trace *trace)
-{
-    trace->count = 0;
-    for (int i = 0; i < count; i++) {
-        if (knots[i].kind == DIGITS_KNOT_LIFT) {
-            add_point(trace, knots[i].x, knots[i].y, true);
-            continue;
+    float dx = b->x - a->x, dy = b->y - a->y, length2 = dx * dx + dy * dy;
+    float over = 1.0f / (length2 > 1e-6f ? length2 : 1e-6f);
+    float r = p->radius, hardness = 0.5f / (p->edge * r), reach = r + 0.5f * p->edge;
+    int left = (int)clamp((dx < 0.0f ? b->x : a->x) - reach, 0.0f, (float)BOX);
+    int right = (int)clamp((dx < 0.0f ? a->x : b->x) + reach + 1.0f, 0.0f, (float)BOX);
+    int top = (int)clamp((dy < 0.0f ? b->y : a->y) - reach, 0.0f, (float)BOX);
+    int bottom = (int)clamp((dy < 0.0f ? a->y : b->y) + reach + 1.0f, 0.0f, (float)BOX);
+    for (int y = top; y < bottom; y++)
+        for (int x = left; x < right; x++) {
+            float px = (float)x + 0.5f - a->x, py = (float)y + 0.5f - a->y;
+            float t = clamp((px * dx + py * dy) * over, 0.0f, 1.0f);
+            float ex = px - t * dx, ey = py - t * dy;
+            float ink = clamp((r * r - ex * ex - ey * ey) * hardness + 0.5f, 0.0f, 1.0f);
+            float *at = &box[y * BOX + x];
+            *at = *at > ink ? *at : ink;
         }
-        const digits_knot *a = &knots[i], *b = &knots[i + 1];
-        float ax, ay, bx, by;
-        slope(knots, i, 1, tension, &ax, &ay);
-        slope(knots, i + 1, -1, tension, &bx, &by);
-        for (int k = 0; k < DIGITS_SAMPLES; k++) {
-            float t = (float)k / (float)DIGITS_SAMPLES, u = 1.0f - t;
-            float h0 = u * u * (1.0f + 2.0f * t), g0 = t * u * u;
-            float h1 = t * t * (3.0f - 2.0f * t), g1 = -t * t * u;
-            add_point(trace, h0 * a->x + h1 * b->x + g0 * ax + g1 * bx,
-                      h0 * a->y + h1 * b->y + g0 * ay + g1 * by, false);
-        }
-    }
 }
 
-/* A quick hand cuts corners: each pass pulls every point to the mean of its neighbours. */
-static void round_corners(digits_trace *trace, int passes)
+/* Moves the ink's centre of mass to the middle of `image` (28, 28; set), the darkest pixel 255. */
+static void place(const float *box, uint8_t *image)
 {
-    for (int pass = 0; pass < passes; pass++) {
-        float x = trace->x[0], y = trace->y[0]; /* the point before i, as it was */
-        for (int i = 1; i + 1 < trace->count; i++) {
-            float was_x = trace->x[i], was_y = trace->y[i];
-            if (!trace->lift[i] && !trace->lift[i - 1]) {
-                trace->x[i] = 0.5f * was_x + 0.25f * (x + trace->x[i + 1]);
-                trace->y[i] = 0.5f * was_y + 0.25f * (y + trace->y[i + 1]);
-            }
-            x = was_x;
-            y = was_y;
-        }
-    }
-}
-
-/* The cell of the field that holds `at`, and the weights of its three knots. */
-static int field_weights(float at, float *w)
-{
-    float place = (at + 0.25f) * ((float)FIELD_CELLS / 1.5f);
-    place = min_f(max_f(place, 0.0f), (float)FIELD_CELLS);
-    int cell = place < (float)FIELD_CELLS ? (int)place : FIELD_CELLS - 1;
-    float t = place - (float)cell;
-    w[0] = 0.5f * (1.0f - t) * (1.0f - t);
-    w[1] = 0.5f + t * (1.0f - t);
-    w[2] = 0.5f * t * t;
-    return cell;
-}
-
-static void bend(digits_random *random, digits_trace *trace)
-{
-    field f;
-    float deviation = digits_random_uniform(random, 0.02f, 0.09f);
-    for (int i = 0; i < FIELD_KNOTS * FIELD_KNOTS; i++) {
-        f.dx[i / FIELD_KNOTS][i % FIELD_KNOTS] = digits_random_normal(random, deviation);
-        f.dy[i / FIELD_KNOTS][i % FIELD_KNOTS] = digits_random_normal(random, deviation);
-    }
-    for (int i = 0; i < trace->count; i++) {
-        float wx[3], wy[3], dx = 0.0f, dy = 0.0f;
-        int column = field_weights(trace->x[i], wx), row = field_weights(trace->y[i], wy);
-        for (int k = 0; k < 9; k++) {
-            float w = wy[k / 3] * wx[k % 3];
-            dx += w * f.dx[row + k / 3][column + k % 3];
-            dy += w * f.dy[row + k / 3][column + k % 3];
-        }
-        trace->x[i] += dx;
-        trace->y[i] += dy;
-    }
-}
-
-static void pose(digits_random *random, int digit, digits_trace *trace)
-{
-    float waist = digits_random_normal(random, 0.20f); /* moves the middle up or down */
-    float taper = digits_random_normal(random, 0.25f); /* widens the bottom */
-    float slant = 0.12f + digits_random_normal(random, digit == 1 ? 0.35f : 0.25f);
-    float aspect = 1.12f * stretch(digits_random_normal(random, 0.18f));
-    float half = digits_random_normal(random, 0.06f); /* tangent of half the angle of rotation */
-    float unit = 1.0f / (1.0f + half * half);
-    float cosine = (1.0f - half * half) * unit, sine = 2.0f * half * unit;
-    for (int i = 0; i < trace->count; i++) {
-        float x = trace->x[i] - 0.35f, y = trace->y[i];
-        y += waist * y * (1.0f - y) - 0.5f;
-        x = aspect * x * (1.0f + taper * y) - slant * y;
-        trace->x[i] = cosine * x - sine * y;
-        trace->y[i] = sine * x + cosine * y;
-    }
-}
-
-/* Line widths along the way: the pen's own, times a pressure that comes and goes. */
-static float press(digits_random *random, digits_trace *trace)
-{
-    float pressure[PRESSURE_KNOTS], widest = 0.0f;
-    float pen = 1.25f * stretch(digits_random_normal(random, 0.30f));
-    float deviation = digits_random_uniform(random, 0.03f, 0.18f);
-    for (int k = 0; k < PRESSURE_KNOTS; k++)
-        pressure[k] = 1.0f + digits_random_normal(random, deviation);
-    for (int i = 0; i < trace->count; i++) {
-        float place = (float)(i * (PRESSURE_KNOTS - 1)) / (float)trace->count;
-        int k = (int)place;
-        float t = place - (float)k;
-        trace->radius[i] = pen * (pressure[k] + t * (pressure[k + 1] - pressure[k]));
-        widest = max_f(widest, trace->radius[i]);
-    }
-    return widest;
-}
-
-/* Scales and moves the trace so that the ink, `margin` around it, fills the box's longer side and
- * is in the middle of the other. */
-static void fit(digits_trace *trace, float margin)
-{
-    float left = trace->x[0], right = left, top = trace->y[0], bottom = top;
-    for (int i = 1; i < trace->count; i++) {
-        left = min_f(left, trace->x[i]);
-        right = max_f(right, trace->x[i]);
-        top = min_f(top, trace->y[i]);
-        bottom = max_f(bottom, trace->y[i]);
-    }
-    float scale = ((float)DIGITS_BOX - 2.0f * margin) / max_f(right - left, bottom - top);
-    for (int i = 0; i < trace->count; i++) {
-        trace->x[i] = 0.5f * (float)DIGITS_BOX + scale * (trace->x[i] - 0.5f * (left + right));
-        trace->y[i] = 0.5f * (float)DIGITS_BOX + scale * (trace->y[i] - 0.5f * (top + bottom));
-    }
-}
-
-/* Writes `digit` (< 10) once, with a hand and a pen drawn from `random`. */
-static void digits_trace_write(digits_random *random, int digit, digits_trace *trace)
-{
-    digits_knot knots[DIGITS_MAX_KNOTS];
-    int count = digits_shapes_pick(digit, digits_random_u32(random), knots);
-    shake(random, knots, count);
-    join(knots, count, digits_random_uniform(random, 0.35f, 0.6f), trace);
-    round_corners(trace, (int)digits_random_below(random, 8));
-    bend(random, trace);
-    pose(random, digit, trace);
-    trace->edge = digits_random_uniform(random, 0.3f, 1.0f);
-    float widest = press(random, trace);
-    fit(trace, widest + 0.5f * trace->edge);
-}
-
-/* Ink is painted at twice the resolution of the box and averaged down. Each stretch between two
- * points is a capsule, a line with round ends whose radius may change from one to the other; if
- * capsules overlap, the darker one counts. */
-
-enum { FINE = 2, FINE_SIDE = FINE * DIGITS_BOX, MIDDLE = DIGITS_SIDE / 2 };
-
-typedef struct capsule {
-    float x, y, dx, dy;    /* the axis: from (x, y) to (x + dx, y + dy), fine pixels */
-    float radius, dradius; /* at its start, and the change over its length */
-    float hardness;        /* of the edge */
-    float over_length2;    /* 1 / (dx dx + dy dy) */
-} capsule;
-
-static int clamp_i(float value, int low, int high)
-{
-    if (value <= (float)low)
-        return low;
-    return value >= (float)high ? high : (int)value;
-}
-
-static float unit_f(float value)
-{
-    value = value > 0.0f ? value : 0.0f;
-    return value < 1.0f ? value : 1.0f;
-}
-
-/* Near the edge, (r r - d d) / 2r is the distance to it: so no root is needed. */
-static void paint_row(const capsule *c, float py, int from, int to, float *row)
-{
-    for (int i = from; i < to; i++) {
-        float px = (float)i + 0.5f - c->x;
-        float t = unit_f((px * c->dx + py * c->dy) * c->over_length2);
-        float ex = px - t * c->dx, ey = py - t * c->dy, r = c->radius + t * c->dradius;
-        float ink = unit_f((r * r - ex * ex - ey * ey) * c->hardness + 0.5f);
-        row[i] = row[i] > ink ? row[i] : ink;
-    }
-}
-
-static void paint(const capsule *c, float reach, float *fine)
-{
-    float left = c->dx < 0.0f ? c->x + c->dx : c->x, right = c->dx < 0.0f ? c->x : c->x + c->dx;
-    float top = c->dy < 0.0f ? c->y + c->dy : c->y, bottom = c->dy < 0.0f ? c->y : c->y + c->dy;
-    int from = clamp_i(left - reach, 0, FINE_SIDE);
-    int to = clamp_i(right + reach + 1.0f, 0, FINE_SIDE);
-    int last = clamp_i(bottom + reach + 1.0f, 0, FINE_SIDE);
-    for (int j = clamp_i(top - reach, 0, FINE_SIDE); j < last; j++)
-        paint_row(c, (float)j + 0.5f - c->y, from, to, fine + j * FINE_SIDE);
-}
-
-static void paint_trace(const digits_trace *trace, float *fine)
-{
-    float scale = (float)FINE, edge = scale * trace->edge;
-    for (int i = 0; i + 1 < trace->count; i++) {
-        if (trace->lift[i])
-            continue;
-        float r0 = scale * trace->radius[i], r1 = scale * trace->radius[i + 1];
-        capsule c = {.x = scale * trace->x[i],
-                     .y = scale * trace->y[i],
-                     .dx = scale * (trace->x[i + 1] - trace->x[i]),
-                     .dy = scale * (trace->y[i + 1] - trace->y[i]),
-                     .radius = r0,
-                     .dradius = r1 - r0,
-                     .hardness = 1.0f / (edge * (r0 + r1))};
-        float length2 = c.dx * c.dx + c.dy * c.dy;
-        c.over_length2 = 1.0f / (length2 > 1e-6f ? length2 : 1e-6f);
-        paint(&c, (r0 > r1 ? r0 : r1) + 0.5f * edge, fine);
-    }
-}
-
-/* Sets `box` to the means of the fine pixels, times what makes the darkest one 255. */
-static void average(const float *fine, float *box)
-{
-    float darkest = 1e-3f;
-    for (int i = 0; i < DIGITS_BOX * DIGITS_BOX; i++) {
-        const float *at = fine + i / DIGITS_BOX * FINE * FINE_SIDE + i % DIGITS_BOX * FINE;
-        box[i] = at[0] + at[1] + at[FINE_SIDE] + at[FINE_SIDE + 1];
+    float mass = 0.0f, mass_x = 0.0f, mass_y = 0.0f, darkest = 0.0f;
+    for (int i = 0; i < BOX * BOX; i++) {
+        mass += box[i];
+        mass_x += box[i] * (float)(i % BOX);
+        mass_y += box[i] * (float)(i / BOX);
         darkest = box[i] > darkest ? box[i] : darkest;
     }
-    for (int i = 0; i < DIGITS_BOX * DIGITS_BOX; i++)
-        box[i] *= 255.0f / darkest;
+    const float middle = 0.5f * (float)DIGITS_SIDE + 0.5f, most = (float)(DIGITS_SIDE - BOX - 1);
+    int left = (int)clamp(middle - mass_x / mass, 1.0f, most);
+    int top = (int)clamp(middle - mass_y / mass, 1.0f, most);
+    memset(image, 0, DIGITS_PIXELS);
+    for (int i = 0; i < BOX * BOX; i++)
+        image[(top + i / BOX) * DIGITS_SIDE + left + i % BOX] =
+            (uint8_t)(box[i] * 255.0f / darkest + 0.5f);
 }
 
-/* Draws the trace, and moves its ink's centre of mass to the middle of `image` (28, 28; set). */
-static void digits_ink_draw(const digits_trace *trace, uint8_t *image)
+static void write_digit(random_stream *random, uint32_t digit, uint8_t *image)
 {
-    float fine[FINE_SIDE * FINE_SIDE] = {0}, box[DIGITS_BOX * DIGITS_BOX];
-    paint_trace(trace, fine);
-    average(fine, box);
-
-    float mass = 0.0f, mass_x = 0.0f, mass_y = 0.0f;
-    for (int i = 0; i < DIGITS_BOX * DIGITS_BOX; i++) {
-        mass += box[i];
-        mass_x += box[i] * (float)(i % DIGITS_BOX);
-        mass_y += box[i] * (float)(i / DIGITS_BOX);
-    }
-    const int room = DIGITS_SIDE - DIGITS_BOX;
-    int left = clamp_i((float)MIDDLE + 0.5f - mass_x / mass, 1, room - 1);
-    int top = clamp_i((float)MIDDLE + 0.5f - mass_y / mass, 1, room - 1);
-    memset(image, 0, DIGITS_PIXELS);
-    for (int y = 0; y < DIGITS_BOX; y++) {
-        for (int x = 0; x < DIGITS_BOX; x++)
-            image[(top + y) * DIGITS_SIDE + left + x] = (uint8_t)(box[y * DIGITS_BOX + x] + 0.5f);
-    }
+    point knots[MAX_KNOTS], points[MAX_KNOTS * SAMPLES];
+    float box[BOX * BOX] = {0};
+    pen p = {1.25f * draw_factor(random, 0.30f), draw_uniform(random, 0.6f, 1.2f)};
+    int n = read_knots(random, pick_shape(random, digit), knots);
+    int count = join_knots(random, knots, n, points);
+    bend(random, digit, points, count);
+    fit(points, count, p.radius + 0.5f * p.edge);
+    for (int i = 0; i + 1 < count; i++)
+        if (!points[i].lift)
+            paint(&p, &points[i], &points[i + 1], box);
+    place(box, image);
 }
 
 enum { PIECE = 64 }; /* images that a thread makes at a time */
@@ -528,11 +304,9 @@ static void make_piece(void *arg, int piece)
     uint32_t from = (uint32_t)piece * PIECE;
     uint32_t to = j->count - from < PIECE ? j->count : from + PIECE;
     for (uint32_t i = from; i < to; i++) {
-        digits_random random = digits_random_init(j->key, j->first + i);
-        digits_trace trace;
-        int digit = (int)digits_random_below(&random, 10);
-        digits_trace_write(&random, digit, &trace);
-        digits_ink_draw(&trace, j->images + (size_t)i * DIGITS_PIXELS);
+        random_stream random = {.key = j->key, .index = j->first + i};
+        uint32_t digit = draw_below(&random, 10);
+        write_digit(&random, digit, j->images + (size_t)i * DIGITS_PIXELS);
         j->labels[i] = (uint8_t)digit;
     }
 }

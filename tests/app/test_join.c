@@ -11,7 +11,7 @@
 
 enum { FIRST_WAITING_S = 3, SHORT_JOIN_S = 6 };
 
-#define DIGITS "cache/mnist_ddp/digits-v1" /* where they would be drawn */
+#define DIGITS "cache/mnist_ddp/digits-v2" /* where they would be drawn */
 #define ADDRESS "MASTER_ADDR=127.0.0.1"
 
 /* Rank `rank` of `world_size`, by hand. */
@@ -236,7 +236,7 @@ static void place_digits(const char *folder, const char *split, uint32_t count, 
 static program start_on_digits(int rank, int port)
 {
     char folder[FILE_PATH_BYTES], cache[FILE_PATH_BYTES];
-    snprintf(folder, sizeof folder, "own.%d/mnist_ddp/digits-v1", rank);
+    snprintf(folder, sizeof folder, "own.%d/mnist_ddp/digits-v2", rank);
     snprintf(cache, sizeof cache, "XDG_CACHE_HOME=%s/own.%d", test_folder, rank);
     ck_assert(file_make_folders(folder) == STATUS_OK);
     place_digits(folder, "train", 60000, (char)rank);

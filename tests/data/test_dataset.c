@@ -187,7 +187,7 @@ START_TEST(nothing_found_gives_the_embedded_digits)
     int64_t made_ns = clock_now_ns() - begin;
     ck_assert(location.embedded);
     ck_assert_str_eq(location.found_by, "embedded digits");
-    ck_assert_ptr_nonnull(strstr(location.folder, "cache/mnist_ddp/digits-v1"));
+    ck_assert_ptr_nonnull(strstr(location.folder, "cache/mnist_ddp/digits-v2"));
     ck_assert_int_eq(sandbox_count(location.folder, "-ubyte"), 4);
     expect_digits(&location, DATASET_TRAIN);
     expect_digits(&location, DATASET_TEST);
@@ -197,7 +197,7 @@ START_TEST(nothing_found_gives_the_embedded_digits)
     expect_ok(dataset_locate(DATASET_MNIST, NULL, &again));
     ck_assert_int_lt(clock_now_ns() - begin, made_ns / 4);
     ck_assert_str_eq(again.folder, location.folder);
-    ck_assert_int_eq(truncate("cache/mnist_ddp/digits-v1/t10k-images-idx3-ubyte", 7000), 0);
+    ck_assert_int_eq(truncate("cache/mnist_ddp/digits-v2/t10k-images-idx3-ubyte", 7000), 0);
     expect_ok(dataset_locate(DATASET_MNIST, NULL, &again));
     expect_digits(&again, DATASET_TEST);
     ck_assert_int_eq(sandbox_count(location.folder, ".tmp"), 0);
