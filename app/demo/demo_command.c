@@ -34,7 +34,7 @@ static status demo_page_write(const char *path, const json_t *document)
     return st;
 }
 
-enum { SHOWN_BYTES = 80, LIST_BYTES = 512 };
+enum { SHOWN_BYTES = 80 };
 
 const demo_entry demo_table[] = {
     {"linear", "nn.Linear(10, 10) on two ranks: DDP averages gradients", 2, 1, 16, linear_demo,
@@ -69,22 +69,12 @@ const int demo_table_count = sizeof demo_table / sizeof demo_table[0];
 /* STATUS_INVALID if none has this name: the message names the nearest, or all. */
 static status demo_table_find(const char *name, const demo_entry **out)
 {
-    char names[LIST_BYTES] = "";
-    nearest search;
-    nearest_init(&search, name);
-    for (int i = 0; i < demo_table_count; i++) {
-        if (strcmp(name, demo_table[i].name) == 0) {
-            *out = &demo_table[i];
-            return STATUS_OK;
-        }
-        nearest_offer(&search, demo_table[i].name);
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i > 0 ? ", " : "",
-                 demo_table[i].name);
-    }
-    if (nearest_found(&search))
-        return FAIL(STATUS_INVALID, "'%.*s' is not a demo; did you mean '%s'?", SHOWN_BYTES, name,
-                    search.best);
-    return FAIL(STATUS_INVALID, "'%.*s' is not a demo; there are %s", SHOWN_BYTES, name, names);
+    char hint[HINT_BYTES];
+    int i = names_find(name, demo_table, demo_table_count, sizeof *demo_table, hint);
+    if (i < 0)
+        return FAIL(STATUS_INVALID, "'%.*s' is not a demo; %s", SHOWN_BYTES, name, hint);
+    *out = &demo_table[i];
+    return STATUS_OK;
 }
 
 enum { SHARED_BYTES = 1 << 20 }; /* what a demonstration may ask of process_group_alloc */
@@ -213,7 +203,7 @@ static status write_results(const demo *d)
 
 static status run(demo *d, int *exit_code)
 {
-    const demo_entry *entry;
+    const demo_entry *entry = NULL;
     *exit_code = EXIT_CODE_USAGE;
     TRY(demo_table_find(d->opts->action, &entry));
     *exit_code = EXIT_CODE_OUTPUT;

@@ -1,9 +1,9 @@
 #include "app/options/command_table.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SHOWN_BYTES = 80, LIST_BYTES = 256 };
+enum { SHOWN_BYTES = 80 };
 
 /* clang-format off */
 const command_row command_table[] = {
@@ -189,27 +189,13 @@ const command_row *command_table_row(command which, const char *benchmark)
     return &command_table[which];
 }
 
-/* The names of a table, "a, b, c". */
-static void list_names(const command_row *rows, int n, char out[LIST_BYTES])
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (int i = 0; i < n && used < LIST_BYTES; i++)
-        used += (size_t)snprintf(out + used, LIST_BYTES - used, "%s%s", i > 0 ? ", " : "",
-                                 rows[i].name);
-}
-
 status command_table_find(const char *word, command *out)
 {
-    char names[LIST_BYTES];
-    nearest search;
-    nearest_init(&search, word);
-    for (int i = 0; i < command_table_count; i++) {
-        if (strcmp(word, command_table[i].name) == 0) {
-            *out = (command)i;
-            return STATUS_OK;
-        }
-        nearest_offer(&search, command_table[i].name);
+    char hint[HINT_BYTES];
+    int i = names_find(word, command_table, command_table_count, sizeof *command_table, hint);
+    if (i >= 0) {
+        *out = (command)i;
+        return STATUS_OK;
     }
     size_t length = strlen(word);
     if (length > 3 && strcmp(word + length - 3, ".py") == 0)
@@ -220,11 +206,7 @@ status command_table_find(const char *word, command *out)
     const char *answer = foreign_words_answer(word, FOR_ALL);
     if (answer != NULL)
         return FAIL(STATUS_INVALID, "'%.*s': %s", SHOWN_BYTES, word, answer);
-    if (nearest_found(&search))
-        return FAIL(STATUS_INVALID, "'%.*s' is not a command; did you mean '%s'?", SHOWN_BYTES,
-                    word, search.best);
-    list_names(command_table, command_table_count, names);
-    return FAIL(STATUS_INVALID, "'%.*s' is not a command; there are %s", SHOWN_BYTES, word, names);
+    return FAIL(STATUS_INVALID, "'%.*s' is not a command; %s", SHOWN_BYTES, word, hint);
 }
 
 /* Are two names the same but for dashes and underscores? */
@@ -240,22 +222,102 @@ static bool is_same_name(const char *a, const char *b)
     }
 }
 
-status command_table_find_benchmark(const char *word, const command_row **out)
+/* "all_reduce" and "allreduce" are all-reduce. */
+static status find_benchmark(const char *word, const command_row **out)
 {
-    char names[LIST_BYTES];
-    nearest search;
-    nearest_init(&search, word);
-    for (int i = 0; i < benchmark_table_count; i++) {
-        if (is_same_name(word, benchmark_table[i].name)) {
-            *out = &benchmark_table[i];
+    char hint[HINT_BYTES];
+    const command_row *rows = benchmark_table;
+    for (int i = 0; i < benchmark_table_count; i++)
+        if (is_same_name(word, rows[i].name)) {
+            *out = &rows[i];
             return STATUS_OK;
         }
-        nearest_offer(&search, benchmark_table[i].name);
+    (void)names_find(word, rows, benchmark_table_count, sizeof *rows, hint);
+    return FAIL(STATUS_INVALID, "bench: '%.*s' is no benchmark; %s", SHOWN_BYTES, word, hint);
+}
+
+/* "doctor run ...": the command line of a run, after the word doctor. */
+static status take_examined(options *opts, const char *word)
+{
+    TRY(command_table_find(word, &opts->examined));
+    if (opts->examined != COMMAND_TRAIN && opts->examined != COMMAND_RUN)
+        return FAIL(STATUS_INVALID,
+                    "doctor %.*s: it looks at runs of train and run; one command is enough",
+                    SHOWN_BYTES, word);
+    return STATUS_OK;
+}
+
+static bool shows_data(const options *opts)
+{
+    return opts->command == COMMAND_DATA && opts->action != NULL &&
+           strcmp(opts->action, "show") == 0;
+}
+
+bool command_words_are_free(const options *opts)
+{
+    return shows_data(opts) || opts->command == COMMAND_STORE;
+}
+
+/* A picture of predict, an index of data show, a key or value of store. */
+static status take_file(options *opts, const char *word)
+{
+    size_t n = (size_t)opts->n_files + 1;
+    const char **files = realloc(opts->files, n * sizeof *files);
+    if (files == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the list of %zu files", n);
+    files[opts->n_files++] = word;
+    opts->files = files;
+    return STATUS_OK;
+}
+
+/* A run folder of the report, what serve shows, eval tests or resume goes on with. */
+static status take_run(options *opts, const char *word)
+{
+    if (opts->command != COMMAND_REPORT && opts->n_runs == 1)
+        return FAIL(STATUS_INVALID, "%s: '%.*s': one run is enough",
+                    command_table[opts->resumes ? COMMAND_RESUME : opts->command].name, SHOWN_BYTES,
+                    word);
+    if (opts->n_runs == OPTIONS_MAX_RUNS)
+        return FAIL(STATUS_INVALID, "report: at most %d runs on one page", OPTIONS_MAX_RUNS);
+    opts->runs[opts->n_runs++] = word;
+    return STATUS_OK;
+}
+
+status command_words_take(options *opts, const char *word, int at)
+{
+    command about = opts->command == COMMAND_HELP ? opts->help_topic : opts->command;
+    const command_row *benchmark = NULL;
+    opts->words++;
+    if (at == 0) {
+        TRY(command_table_find(word, &opts->command));
+        opts->resumes = opts->command == COMMAND_RESUME;
+        opts->command = opts->resumes ? COMMAND_TRAIN : opts->command;
+        return STATUS_OK;
     }
-    if (nearest_found(&search))
-        return FAIL(STATUS_INVALID, "bench: '%.*s' is no benchmark; did you mean '%s'?",
-                    SHOWN_BYTES, word, search.best);
-    list_names(benchmark_table, benchmark_table_count, names);
-    return FAIL(STATUS_INVALID, "bench: '%.*s' is no benchmark; there are %s", SHOWN_BYTES, word,
-                names);
+    opts->help_all = at == 1 && opts->command == COMMAND_HELP && strcmp(word, "all") == 0;
+    if (at == 1 && opts->command == COMMAND_HELP && !opts->help_all)
+        return command_table_find(word, &opts->help_topic);
+    if (at == 1 && opts->command == COMMAND_COMPLETION) {
+        opts->shell = word;
+        return STATUS_OK;
+    }
+    if (at == 1 && (opts->command == COMMAND_DATA || opts->command == COMMAND_STORE ||
+                    opts->command == COMMAND_DEMO)) {
+        opts->action = word;
+        return STATUS_OK;
+    }
+    if (at == 1 && opts->command == COMMAND_DOCTOR)
+        return take_examined(opts, word);
+    if (opts->command == COMMAND_PREDICT || command_words_are_free(opts))
+        return take_file(opts, word);
+    if (opts->command == COMMAND_REPORT || opts->command == COMMAND_SERVE ||
+        opts->command == COMMAND_EVAL || opts->resumes)
+        return take_run(opts, word);
+    if (about != COMMAND_BENCH || opts->benchmark != NULL) {
+        opts->words--; /* the second pass refuses it */
+        return STATUS_OK;
+    }
+    TRY(find_benchmark(word, &benchmark));
+    opts->benchmark = benchmark->name;
+    return STATUS_OK;
 }

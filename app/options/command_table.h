@@ -39,9 +39,6 @@ extern const int benchmark_table_count;
 /* STATUS_INVALID if no command has this name: the message names the nearest, or all. */
 status command_table_find(const char *word, command *out);
 
-/* The same of the benchmarks. "all_reduce" and "allreduce" are all-reduce. */
-status command_table_find_benchmark(const char *word, const command_row **out);
-
 /* The row of a benchmark by its own name, or that of the command if it is NULL. */
 const command_row *command_table_row(command which, const char *benchmark);
 
@@ -70,6 +67,11 @@ void nearest_init(nearest *search, const char *word);
 void nearest_offer(nearest *search, const char *candidate);
 
 bool nearest_found(const nearest *search);
+
+/* The row named `word` of a table of `n` rows, each of which begins with its name. -1 if none is;
+ * `hint` then says what could be meant: "did you mean 'eval'?", or "there are train, eval, ...". */
+enum { HINT_BYTES = 256 };
+int names_find(const char *word, const void *rows, int n, size_t row_bytes, char hint[HINT_BYTES]);
 
 /* Words of PyTorch's scripts, of nccl-tests and of other launchers that are none here, and what to
  * do instead: the table of "Words that are none here" in docs/for-pytorch-users.md. */

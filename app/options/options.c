@@ -1,6 +1,8 @@
 #include "app/options/options.h"
 
 #include "app/options/command_table.h"
+#include "base/file.h"
+#include "base/host.h"
 #include "base/log.h"
 
 #include <ctype.h>
@@ -8,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <yaml.h>
 
 enum { CANDIDATES_BYTES = 512, SHOWN_BYTES = 80 };
 
@@ -276,6 +279,43 @@ static status read_command_line(int argc, char **argv, options *opts)
     return opts->resumes ? take_resume(opts) : STATUS_OK;
 }
 
+/* Rows of the launcher that are our own. */
+static bool is_torchruns(const option_row *row)
+{
+    if (row->group != GROUP_LAUNCHER && row->group != GROUP_PROGRAM)
+        return false;
+    static const size_t own[] = {
+        offsetof(options, world_size),       offsetof(options, local_rank),
+        offsetof(options, local_world_size), offsetof(options, exit_code),
+        offsetof(options, launcher),         offsetof(options, run.use_env)};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (row->offset == own[i])
+            return false;
+    return true;
+}
+
+/* Takes PET_NNODES, PET_MASTER_ADDR and so on; an empty one is not set. MNIST_DDP_<NAME>, read
+ * afterwards, wins over them. */
+static status read_torchruns(options *opts)
+{
+    char name[OPTION_NAME_BYTES + 8];
+    command of = opts->command == COMMAND_DOCTOR ? opts->examined : opts->command;
+    unsigned commands = 1u << of;
+    for (size_t i = 0; i < options_table_count; i++) {
+        const option_row *row = &options_table[i];
+        if (!is_torchruns(row) || (row->commands & commands) == 0)
+            continue;
+        snprintf(name, sizeof name, "PET_%s", row->name);
+        for (char *c = name; *c != '\0'; c++)
+            *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+        const char *value = environment_text(name);
+        if (value != NULL)
+            TRY(options_value_set(opts, (option_match){row, false}, value, SOURCE_ENVIRONMENT,
+                                  name));
+    }
+    return STATUS_OK;
+}
+
 static bool is_other_variable(const char *name)
 {
     for (size_t i = 0; i < sizeof OTHER_VARIABLES / sizeof OTHER_VARIABLES[0]; i++)
@@ -337,16 +377,11 @@ static status read_environment(options *opts)
     return STATUS_OK;
 }
 
-typedef struct file_reader {
-    options *opts;
-    bool seen[sizeof((options *)0)->given];
-} file_reader;
-
 /* A file describes a run of train; the other commands take from it what is theirs. */
-static status take_key(void *ctx, const char *key, const char *value, const char *where)
+static status take_key(options *opts, bool *seen, const char *key, const char *value,
+                       const char *where)
 {
-    file_reader *in = ctx;
-    unsigned mine = flags_of(in->opts), allowed = mine | FOR_TRAIN;
+    unsigned mine = flags_of(opts), allowed = mine | FOR_TRAIN;
     char name[OPTION_NAME_BYTES], meant[OPTION_NAME_BYTES];
     options_table_normalize(key, name);
     option_match match;
@@ -361,9 +396,9 @@ static status take_key(void *ctx, const char *key, const char *value, const char
             return FAIL(STATUS_INVALID, "%s: %.*s: no such setting; did you mean %s?", where,
                         SHOWN_BYTES, key, meant);
         return FAIL(STATUS_INVALID, "%s: %.*s: not a setting of '%s' that a file may hold", where,
-                    SHOWN_BYTES, key, command_table[in->opts->command].name);
+                    SHOWN_BYTES, key, command_table[opts->command].name);
     }
-    bool *seen = &in->seen[match.row - options_table];
+    seen += match.row - options_table;
     if (*seen)
         return FAIL(STATUS_INVALID, "%s: %.*s: given a second time", where, SHOWN_BYTES, key);
     *seen = true;
@@ -371,7 +406,96 @@ static status take_key(void *ctx, const char *key, const char *value, const char
         return STATUS_OK;
     char place[1024];
     snprintf(place, sizeof place, "%.900s: %s", where, match.row->name);
-    return options_value_set(in->opts, match, value, SOURCE_FILE, place);
+    return options_value_set(opts, match, value, SOURCE_FILE, place);
+}
+
+enum { FILE_LIMIT_BYTES = 1 << 20, KEY_SHOWN_BYTES = 60 };
+
+/* A string without zero bytes; NULL if it is no such scalar. */
+static const char *scalar_text(const yaml_node_t *node)
+{
+    const char *text = (const char *)node->data.scalar.value;
+    bool ok = node->type == YAML_SCALAR_NODE && strlen(text) == node->data.scalar.length;
+    return ok ? text : NULL;
+}
+
+static bool is_null(const yaml_node_t *node)
+{
+    const char *text = scalar_text(node);
+    return text != NULL && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (strcmp(text, "") == 0 || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
+}
+
+/* "key: value" lines. Nodes are numbered in the order of the file: an alias has an older number. */
+static status take_document(options *opts, const char *path, yaml_document_t *file)
+{
+    char where[FILE_PATH_BYTES + 16];
+    bool seen[sizeof opts->given] = {false};
+    const yaml_node_t *root = yaml_document_get_root_node(file);
+    if (root == NULL || is_null(root))
+        return STATUS_OK; /* nothing but comments */
+    if (root->type != YAML_MAPPING_NODE)
+        return FAIL(STATUS_INVALID, "%s:%zu: lines like \"batch-size: 64\" are wanted here", path,
+                    root->start_mark.line + 1);
+    for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start;
+         pair < root->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *name = yaml_document_get_node(file, pair->key);
+        const yaml_node_t *value = yaml_document_get_node(file, pair->value);
+        const char *key = scalar_text(name), *text = scalar_text(value);
+        snprintf(where, sizeof where, "%s:%zu", path, name->start_mark.line + 1);
+        if (key == NULL)
+            return FAIL(STATUS_INVALID, "%s: a key must be a plain name", where);
+        if (text == NULL || pair->value < pair->key)
+            return FAIL(STATUS_INVALID, "%s: %.*s: one value is wanted here, not a list or a map",
+                        where, KEY_SHOWN_BYTES, key);
+        if (is_null(value))
+            return FAIL(STATUS_INVALID, "%s: %.*s: has no value; remove the line for the default",
+                        where, KEY_SHOWN_BYTES, key);
+        TRY(take_key(opts, seen, key, text, where));
+    }
+    return STATUS_OK;
+}
+
+static status load_document(const char *path, yaml_parser_t *parser, yaml_document_t *out)
+{
+    if (yaml_parser_load(parser, out))
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID, "%s:%zu: not YAML: %s", path, parser->problem_mark.line + 1,
+                parser->problem ? parser->problem : "unreadable");
+}
+
+/* --config: flat YAML, "key: value" with scalars only. Failures name the file and the line. */
+static status read_file(options *opts)
+{
+    const char *path = opts->config;
+    char *text = NULL;
+    size_t size_bytes = 0;
+    yaml_parser_t parser;
+    yaml_document_t file, second;
+    if (file_read(path, FILE_LIMIT_BYTES, &text, &size_bytes) != STATUS_OK)
+        return status_context(STATUS_INVALID, "--config");
+    if (!yaml_parser_initialize(&parser)) {
+        free(text);
+        return FAIL(STATUS_NO_MEMORY, "%s: the YAML parser", path);
+    }
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size_bytes);
+    status st = load_document(path, &parser, &file);
+    if (st == STATUS_OK) {
+        st = take_document(opts, path, &file);
+        yaml_document_delete(&file);
+    }
+    if (st == STATUS_OK)
+        st = load_document(path, &parser, &second);
+    if (st == STATUS_OK) {
+        const yaml_node_t *root = yaml_document_get_root_node(&second);
+        if (root != NULL)
+            st = FAIL(STATUS_INVALID, "%s:%zu: a second document; one file is one document", path,
+                      root->start_mark.line + 1);
+        yaml_document_delete(&second);
+    }
+    yaml_parser_delete(&parser);
+    free(text);
+    return st;
 }
 
 int options_words_of(const options *opts, int at, const char *name)
@@ -439,14 +563,13 @@ status options_read(int argc, char **argv, options *out)
     if (st == STATUS_OK)
         st = set_own_defaults(&opts);
     if (st == STATUS_OK && opts.command != COMMAND_HELP && opts.command != COMMAND_VERSION) {
-        file_reader file = {.opts = &opts};
         st = read_command_line(argc, argv, &opts);
         if (st == STATUS_OK)
-            st = options_torchrun_read(&opts);
+            st = read_torchruns(&opts);
         if (st == STATUS_OK)
             st = read_environment(&opts);
         if (st == STATUS_OK && opts.config != NULL)
-            st = config_read(opts.config, take_key, &file);
+            st = read_file(&opts);
         if (st == STATUS_OK)
             st = unify_spellings(&opts);
     }

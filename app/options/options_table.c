@@ -1,12 +1,11 @@
 #include "app/options/command_table.h"
 #include "model/model_kind.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
-#define AT(field) offsetof(options, field)
-#define FIELD(field) AT(field), 0, 0 /* of a row without bounds */
-#define NOTHING 0, 0, 0              /* offset, low, high of a row without a field */
 
 enum {
     TRAIN_EVAL = FOR_TRAIN | FOR_EVAL,
@@ -34,385 +33,34 @@ enum {
 /* Of MODEL_KINDS: all names, each after a bar, from [1] on "mlp|cnn". */
 #define AFTER_BAR(KIND, name) "|" name
 
-/* clang-format off */
+#define ROW(row_kind, field, spelling, of, takers, whose, ...) \
+    {.name = spelling, \
+     .kind = OPTION_##row_kind, \
+     .group = GROUP_##of, \
+     .commands = takers, \
+     .class = whose, \
+     .offset = field, \
+     __VA_ARGS__},
+#define AT(field) offsetof(options, field)
+#define TEXT(field, name, group, commands, class, ...) \
+    ROW(TEXT, AT(field), name, group, commands, class, 0, 0, __VA_ARGS__)
+#define WORD(field, name, group, commands, class, ...) \
+    ROW(WORD, AT(field), name, group, commands, class, 0, 0, __VA_ARGS__)
+#define MODE(field, name, group, commands, class, ...) \
+    ROW(MODE, AT(field), name, group, commands, class, 0, 0, __VA_ARGS__)
+#define INTEGER(field, ...) ROW(INTEGER, AT(field), __VA_ARGS__)
+#define REAL(field, ...) ROW(REAL, AT(field), __VA_ARGS__)
+#define SWITCH(field, name, group, commands, class, initial, ...) \
+    ROW(SWITCH, AT(field), name, group, commands, class, 0, 0, initial, NULL, __VA_ARGS__)
+#define NOTHING(kind, name, group, commands, ...) \
+    ROW(kind, 0, name, group, commands, PRIVATE, 0, 0, __VA_ARGS__)
+#define BEGIN
+#define END(group)
+#define OF(group) group.
+
 const option_row options_table[] = {
-    {"model", NULL, OPTION_WORD, GROUP_TRAINING, FOR_TRAIN | FOR_DEMO, RUN_STATE, FIELD(model),
-     "cnn", &MODEL_KINDS(AFTER_BAR)[1], "the network"},
-    {"optimizer", NULL, OPTION_WORD, GROUP_TRAINING, TRAIN_BENCH, RUN_STATE, FIELD(optimizer),
-     "adadelta", "sgd|adam|adamw|adadelta", "the optimizer"},
-    {"lr", NULL, OPTION_REAL, GROUP_TRAINING, TRAIN_BENCH, RUN_RATE, AT(lr), 0, 1e6, NULL, "X",
-     "learning rate; onecycle: the highest [adadelta 1.0, all others 0.001]"},
-    {"scale-lr", NULL, OPTION_SWITCH, GROUP_TRAINING, FOR_TRAIN, RUN_RATE, FIELD(scale_lr), NULL,
-     NULL, "multiply the learning rate by the number of ranks"},
-    {"momentum", NULL, OPTION_REAL, GROUP_TRAINING, TRAIN_BENCH, RUN_STATE, AT(momentum), 0, 1, "0",
-     "X", "momentum of sgd"},
-    {"weight-decay", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, RUN_STATE, AT(weight_decay), 0,
-     1e6, NULL, "X", "L2 penalty; adamw: decay of the weights themselves [adamw 0.01, all others "
-     "0]"},
-    {"adam-betas", NULL, OPTION_TEXT, GROUP_TRAINING, FOR_TRAIN, RUN_STATE, FIELD(adam_betas),
-     "0.9,0.999", "B1,B2", "of adam and adamw: how much of the averages of gradients and of their "
-     "squares each step keeps"},
-    {"nesterov", NULL, OPTION_SWITCH, GROUP_TRAINING, FOR_TRAIN, RUN_STATE, FIELD(nesterov), NULL,
-     NULL, "Nesterov momentum of sgd"},
-    {"clip-grad-norm", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, RUN, AT(clip_grad_norm), 1e-9,
-     1e9, NULL, "X", "scale a step's gradients down if their norm is above it [never]"},
-    {"label-smoothing", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, RUN, AT(label_smoothing), 0,
-     1, "0", "X", "the share of each training label that goes to all classes alike; no test has "
-     "it"},
-    {"augment", NULL, OPTION_TEXT, GROUP_TRAINING, FOR_TRAIN, RUN_SUMS, FIELD(augment), NULL,
-     "LIST", "move, turn and resize each training image at random, anew every epoch, by at most "
-     "shift=PIXELS, rotate=DEGREES, scale=SHARE: shift=2,rotate=10 [never]"},
-    {"gamma", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, RUN_RATE, AT(gamma), 0, 1000, "0.7",
-     "X", "schedule step: the learning rate is multiplied by it after every epoch"},
-    {"schedule", "lr-scheduler", OPTION_WORD, GROUP_TRAINING, FOR_TRAIN, RUN_RATE, FIELD(schedule),
-     "step", "step|onecycle|cosine|none", "of the learning rate: step, after every epoch; onecycle "
-     "and cosine, in every step until the end of --epochs"},
-    {"pct-start", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, RUN_RATE, AT(pct_start), 0, 1,
-     "0.3", "X", "onecycle: the share of all steps in which the learning rate rises"},
-    {"warmup-steps", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, RUN_RATE, AT(warmup_steps), 0,
-     MAX_COUNT, "0", "N", "steps in which the learning rate first rises linearly; not with "
-     "onecycle"},
-    {"warmup-factor", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, RUN_RATE, AT(warmup_factor),
-     1e-9, 1, "0.3333333333333333", "X", "of the learning rate, at which such a rise begins"},
-    {"epochs", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, JOB_LENGTH, AT(epochs), 1, 1e6,
-     "14", "N", "passes over the training images, in total"},
-    {"batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN | FOR_DEMO, RUN_ORDER,
-     AT(batch_size), 1, MAX_BATCH, "64", "N", "images per rank and step"},
-    {"global-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, RUN_ORDER,
-     AT(global_batch_size), 1, MAX_BATCH * 64, NULL, "N",
-     "images of all ranks per step, instead of --batch-size"},
-    {"elastic-batch", NULL, OPTION_WORD, GROUP_TRAINING, FOR_TRAIN, JOB, FIELD(elastic_batch), NULL,
-     "global|local", "what stays when nodes come and go: --global-batch-size or --batch-size [as "
-     "given]"},
-    {"test-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, TRAIN_EVAL, KEPT, AT(test_batch_size),
-     1, MAX_BATCH, "1000", "N", "images per forward of a test, at most; no result depends on it"},
-    {"eval-every", NULL, OPTION_TEXT, GROUP_TRAINING, FOR_TRAIN, JOB_KEPT, FIELD(eval_every),
-     "1epochs", "N[epochs|steps]", "how often to test; the end is always tested; 0: no tests"},
-    {"accum", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, RUN_ORDER, AT(accum), 1, MAX_BATCH,
-     "1", "N", "batches whose gradients make one optimizer step"},
-    {"seed", NULL, OPTION_INTEGER, GROUP_TRAINING, TRAIN_SAMPLER | TRAINING_BENCH, RUN_ORDER,
-     AT(seed), 0, MAX_SEED, "1", "N", "of initial weights, order and dropout"},
-    {"limit", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, RUN_ORDER, AT(limit), 1, MAX_COUNT,
-     NULL, "N", "use only the first N images [all]"},
-    {"val-split", "validation-split", OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, RUN_SPLIT,
-     AT(val_split), 0, MAX_COUNT, "0", "N", "hold the last N training images back for validation, "
-     "or a share of them as 0.1: --eval-every and --target-acc then look at these, and the test "
-     "images are looked at once, at the end"},
-    {"target-acc", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, JOB, AT(target_acc), 0, 100, NULL,
-     "X", "stop after the test whose accuracy reaches it: 0.99, or 99 for percent"},
-    {"drop-last", NULL, OPTION_SWITCH, GROUP_TRAINING, TRAIN_SAMPLER, RUN_ORDER, FIELD(drop_last),
-     NULL, NULL, "leave out the images that do not divide by the ranks instead of repeating some"},
-    {"shuffle", NULL, OPTION_SWITCH, GROUP_TRAINING, TRAIN_SAMPLER, RUN_ORDER, FIELD(shuffle),
-     "true", NULL, "images in random order, another one every epoch"},
-    {"dry-run", NULL, OPTION_SWITCH, GROUP_GENERAL, LAUNCHERS, JOB, FIELD(dry_run), NULL, NULL,
-     "one step and one test, nothing is saved"},
-
-    {"device", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | PREDICTION | FOR_BENCH | FOR_DOCTOR,
-     KEPT, FIELD(device), "auto", "NAME", "auto, cuda, cuda:1, cpu or reference (plain "
-     "loops)"},
-    {"devices", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | PREDICTION | FOR_DOCTOR, KEPT,
-     FIELD(devices), NULL, "LIST", "GPUs to use, as 0,3: one rank or replica each [all]"},
-    {"amp", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_EVAL_BENCH, RUN_SUMS, FIELD(amp), "off",
-     "off|bf16|fp16", "mixed precision; fp16, on a GPU only, scales the loss"},
-    {"tf32", NULL, OPTION_SWITCH, GROUP_DEVICE, TRAIN_EVAL_BENCH, RUN_SUMS, FIELD(tf32), NULL, NULL,
-     "round what a GPU multiplies to TF32: faster, 10 bits of precision"},
-    {"cuda-graph", NULL, OPTION_SWITCH, GROUP_DEVICE, FOR_TRAIN, JOB_KEPT, FIELD(cuda_graph),
-     "true", NULL, "record a step once as a CUDA graph and replay it"},
-    {"no-accel", "no-cuda no-mps", OPTION_SWITCH, GROUP_DEVICE,
-     TRAIN_EVAL | PREDICTION | FOR_DOCTOR, KEPT, FIELD(no_accel), NULL, NULL, "use the CPU"},
-    {"isa", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_EVAL_BENCH | PREDICTION, KEPT, FIELD(isa),
-     "auto", "auto|avx512|avx2|generic", "instructions of the cpu device; auto: the best that the "
-     "processor has"},
-    {"dense", NULL, OPTION_SWITCH, GROUP_DEVICE, TRAIN_EVAL_BENCH, RUN_SUMS, FIELD(dense), NULL,
-     NULL, "multiply the zeros of activations and gradients, too, which the cpu device leaves out: "
-     "for comparison"},
-    {"threads", NULL, OPTION_INTEGER, GROUP_DEVICE, TRAIN_EVAL_BENCH | PREDICTION, KEPT,
-     AT(threads), 1, 4096, NULL, "N", "threads per rank [cores / ranks of this host]"},
-    {"bind-to", NULL, OPTION_WORD, GROUP_DEVICE, FOR_TRAIN | FOR_BENCH, KEPT, FIELD(bind_to),
-     "core", "core|none", "keep every computing thread to a core of its own, if all ranks here "
-     "have enough and no other job has them"},
-
-    {"dataset", NULL, OPTION_WORD, GROUP_DATA, TRAIN_EVAL | PREDICTION | FOR_DATA, RUN_ORDER,
-     FIELD(dataset), "mnist", "mnist|fashion|kmnist",
-     "MNIST, Fashion-MNIST or KMNIST (Kuzushiji-MNIST)"},
-    {"data-dir", "data", OPTION_TEXT, GROUP_DATA,
-     TRAIN_EVAL_BENCH | FOR_SERVE | FOR_DATA | FOR_DEMO | FOR_DOCTOR, KEPT, FIELD(data_dir), NULL,
-     "DIR", "folder with MNIST's files [$MNIST_DDP_DATA, then the usual places]"},
-    {"mirror", NULL, OPTION_TEXT, GROUP_DATA, FOR_DATA, PRIVATE, FIELD(data.mirror), NULL,
-     "URL,...", "fetch: folders of mirrors that are asked before the known ones"},
-    {"offline", NULL, OPTION_SWITCH, GROUP_DATA, FOR_DATA, PRIVATE, FIELD(data.offline), NULL, NULL,
-     "fetch: only say what is missing"},
-    {"connect-timeout", NULL, OPTION_REAL, GROUP_DATA, FOR_DATA, PRIVATE, AT(data.connect_timeout),
-     0.001, 3600, "5", "S", "fetch: seconds in which a mirror must be connected; all mirrors share "
-     "them"},
-    {"stall-timeout", NULL, OPTION_INTEGER, GROUP_DATA, FOR_DATA, PRIVATE, AT(data.stall_timeout),
-     1, 3600, "20", "S", "fetch: seconds after which a mirror that sends next to nothing is left"},
-    {"lock-timeout", NULL, OPTION_INTEGER, GROUP_DATA, FOR_DATA, PRIVATE, AT(data.lock_timeout), 0,
-     WEEK_S, "600", "S", "fetch: seconds to wait for another process that fetches into the same "
-     "folder"},
-    {"test", NULL, OPTION_SWITCH, GROUP_DATA, FOR_DATA, PRIVATE, FIELD(data.test), NULL, NULL,
-     "show: test images"},
-    {"label", NULL, OPTION_INTEGER, GROUP_DATA, FOR_DATA, PRIVATE, AT(data.label), 0, 9, NULL, "N",
-     "show: only images of this class"},
-    {"columns", NULL, OPTION_INTEGER, GROUP_DATA, FOR_DATA, PRIVATE, AT(data.columns), 1, 1000,
-     NULL, "N", "show: images side by side [as many as fit]"},
-    {"run-dir", NULL, OPTION_TEXT, GROUP_DATA, FOR_TRAIN, PRIVATE, FIELD(run_dir), NULL, "DIR",
-     "folder for the results [runs/<time>-<model>]"},
-    {"resume", NULL, OPTION_MODE, GROUP_DATA, FOR_TRAIN, JOB, FIELD(resume), NULL, "must|auto",
-     "continue the run in --run-dir, without it the newest in runs/; --resume=auto: if there is "
-     "one in --run-dir"},
-    {"init", NULL, OPTION_TEXT, GROUP_DATA, FOR_TRAIN, PRIVATE, FIELD(init), NULL, "PATH",
-     "start from the weights of another run, or from a safetensors file of PyTorch's state_dict"},
-    {"save-every", NULL, OPTION_TEXT, GROUP_DATA, FOR_TRAIN, JOB_KEPT, FIELD(save_every), "1epochs",
-     "N[epochs|steps]", "how often to write a checkpoint; one is always written at the end"},
-    {"keep", NULL, OPTION_INTEGER, GROUP_DATA, FOR_TRAIN, KEPT, AT(keep), 1, MAX_COUNT, "2", "N",
-     "how many checkpoints stay, the newest, beside the best one; an older one is deleted after "
-     "the next is on disk"},
-    {"save-model", NULL, OPTION_SWITCH, GROUP_DATA, FOR_TRAIN, KEPT, FIELD(save_model), "true",
-     NULL, "write the model and checkpoints"},
-    {"checkpoint", NULL, OPTION_TEXT, GROUP_DATA, FOR_EVAL | FOR_PREDICT, PRIVATE,
-     FIELD(checkpoint), NULL, "PATH", "the model: a run folder or a safetensors file, of PyTorch "
-     "too [the newest in runs/]"},
-    {"out", NULL, OPTION_TEXT, GROUP_DATA, TRAINING_BENCH | RANKS_BENCH | FOR_EVAL, PRIVATE,
-     FIELD(out), NULL, "DIR", "folder for figures, plots and report.html "
-     "[runs/TIME-bench-BENCHMARK]"},
-
-    {"log-interval", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, PRIVATE, AT(log_interval), 1,
-     MAX_COUNT, "10", "N", "steps between two lines of the log; if not given, a line every 2 s, in "
-     "pytorch's format every"},
-    {"log-format", NULL, OPTION_WORD, GROUP_LOG, FOR_TRAIN, PRIVATE, FIELD(log_format), "auto",
-     "auto|plain|pytorch", "pytorch: the lines of pytorch/examples"},
-    {"json", NULL, OPTION_SWITCH, GROUP_LOG, REPORTS, PRIVATE, FIELD(json), NULL, NULL,
-     "the result as one JSON line on stdout, the log on stderr"},
-    {"progress", NULL, OPTION_SWITCH, GROUP_LOG, FOR_TRAIN, PRIVATE, FIELD(progress), "true", NULL,
-     "on a terminal: a line that says how far the run is, and what it does"},
-    {"trace", NULL, OPTION_TEXT, GROUP_LOG, FOR_TRAIN, PRIVATE, FIELD(trace), NULL, "FILE",
-     "write what every rank and thread did when, for ui.perfetto.dev or chrome://tracing"},
-    {"trace-steps", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, PRIVATE, AT(trace_steps), 1, 10000,
-     "200", "N", "first steps that the trace holds; of later ones only the one in which the run "
-     "broke off"},
-    {"explain", NULL, OPTION_SWITCH, GROUP_LOG, FOR_TRAIN, PRIVATE, FIELD(explain), NULL, NULL,
-     "say at the start what is about to happen: who has what, what moves, what it takes"},
-    {"quiet", NULL, OPTION_SWITCH, GROUP_LOG, FOR_ALL, PRIVATE, FIELD(quiet), NULL, NULL,
-     "only warnings, errors and results"},
-
-    {"mode", NULL, OPTION_WORD, GROUP_PARALLEL, FOR_TRAIN, JOB_SPREAD, FIELD(mode), "ddp",
-     "ddp|dp|ps|single", "ddp: a process per rank; dp: one process, a thread per replica; ps: rank "
-     "0 is a parameter server; single: one process. dp, single: --batch-size is the whole batch"},
-    {"replicas", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_DEMO, JOB_SPREAD,
-     AT(replicas), 1, 64, NULL, "N", "of --mode=dp [one per GPU of --devices; 2 on the CPU]"},
-    {"backend", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_DEMO | FOR_DOCTOR,
-     JOB_KEPT, FIELD(backend), "auto", "NAME",
-     "how ranks talk: auto, shm (one host), gloo, hierarchical (shm on each host, gloo between "
-     "them), mpi or nccl (GPUs)"},
-    {"bucket-cap-mb", NULL, OPTION_REAL, GROUP_PARALLEL, TRAIN_BENCH | FOR_DEMO, JOB_KEPT,
-     AT(bucket_cap_mb), 0.001, 1048576, NULL, "X",
-     "MiB of gradients per all-reduce [25, the first 1]"},
-    {"comm-hook", NULL, OPTION_WORD, GROUP_PARALLEL, FOR_TRAIN, JOB_KEPT, FIELD(comm_hook), "none",
-     "none|fp16|bf16|powersgd", "what ddp sends of its gradients: all, 16 bits of each, or "
-     "low-rank factors; CPU only"},
-    {"powersgd-rank", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, JOB_KEPT, AT(powersgd_rank),
-     1, 64, "4", "N", "columns of powersgd's factors: more are more exact, larger and slower"},
-    {"powersgd-start-iter", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, JOB_KEPT,
-     AT(powersgd_start_iter), 0, MAX_COUNT, "50", "N",
-     "steps that powersgd sends whole: in these the network learns most"},
-    {"overlap", NULL, OPTION_SWITCH, GROUP_PARALLEL, TRAIN_BENCH, JOB_KEPT, FIELD(overlap), "true",
-     NULL, "all-reduce while the backward pass goes on"},
-    {"timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_DEMO | FOR_STORE,
-     KEPT, AT(timeout), 1, WEEK_S, "60", "SECONDS",
-     "deadline of one collective; on GPUs ten times that for the first of its kind and size"},
-    {"join-timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, SET_UP, KEPT, AT(join_timeout), 1,
-     WEEK_S, "600", "SECONDS", "how long to wait for all ranks at the start"},
-    {"init-method", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | RANKS_BENCH, PRIVATE,
-     FIELD(init_method), NULL, "URL", "where this rank meets the others: tcp://HOST:PORT of rank "
-     "0, file:///PATH of a new file that all see, or env://; each may end in ?rank=R&world_size=N "
-     "[env://]"},
-    {"rank", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | RANKS_BENCH | FOR_SAMPLER, PRIVATE,
-     AT(rank), 0, MAX_RANKS - 1, NULL, "N", "which rank this is, of --world-size [$RANK]"},
-    {"nccl-nvls", NULL, OPTION_SWITCH, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH, JOB_KEPT,
-     FIELD(nccl_nvls), NULL, NULL, "let NCCL sum in the NVSwitch (NVLink SHARP): faster, but the "
-     "same command may give other bits; if $NCCL_ALGO is set, that counts"},
-    {"inject", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | FOR_DEMO, PRIVATE, FIELD(inject),
-     NULL, "FAULT", "a fault, to see what is said of it: kill:rank=1,step=50, stop, delay (and "
-     "ms=M), drop-conn, port-busy, uneven:rank=1, forget-set-epoch; gen=N: after restart N"},
-    {"inject-delay-ms", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_DEMO, PRIVATE,
-     AT(inject_delay_ms), 0, 3600000, "0", "MS",
-     "slow every all-reduce down, to see what overlap hides"},
-    {"debug", NULL, OPTION_WORD, GROUP_PARALLEL, FOR_TRAIN | RANKS_BENCH, PRIVATE, FIELD(debug),
-     NULL, "off|info|detail", "info: more of the log; detail: also, before each collective ranks "
-     "compare what they are about to do, and a difference is named [$TORCH_DISTRIBUTED_DEBUG, else "
-     "off]"},
-
-    {"launcher", NULL, OPTION_WORD, GROUP_LAUNCHER, SET_UP | FOR_DEMO, PRIVATE, FIELD(launcher),
-     "auto", "auto|torchrun|openmpi|slurm|kubernetes|none",
-     "who has started this process, and says by variables which rank it is: auto asks them in this "
-     "order; none: it is on its own"},
-    {"nproc-per-node", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP | FOR_DEMO, PRIVATE,
-     FIELD(nproc_per_node), NULL, "N", "ranks to start here: a number, auto, cpu or gpu [1]"},
-    {"nnodes", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, PRIVATE, FIELD(nnodes), NULL, "N|MIN:MAX",
-     "machines of the job [1]; MIN:MAX: they may come and go (c10d, etcd)"},
-    {"node-rank", NULL, OPTION_INTEGER, GROUP_LAUNCHER, SET_UP, PRIVATE, AT(node_rank), 0,
-     MAX_RANKS - 1, NULL, "N", "which of them this is [0]"},
-    {"world-size", NULL, OPTION_INTEGER, GROUP_LAUNCHER, SET_UP | FOR_SAMPLER, PRIVATE,
-     AT(world_size), 1, MAX_RANKS, NULL, "N", "ranks of all machines [nnodes * nproc-per-node]"},
-    {"local-world-size", NULL, OPTION_INTEGER, GROUP_LAUNCHER, SET_UP, PRIVATE,
-     AT(local_world_size), 1, MAX_RANKS, NULL, "N",
-     "ranks of this machine, if a script's line says so: the same as --nproc-per-node"},
-    {"master-addr", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, PRIVATE, FIELD(master_addr), NULL,
-     "HOST", "address of node 0; the other nodes must give it [127.0.0.1]"},
-    {"master-port", NULL, OPTION_INTEGER, GROUP_LAUNCHER, SET_UP, PRIVATE, AT(master_port), 0,
-     65535, NULL, "PORT", "its port [29500; with one machine, or 0, a free one]"},
-    {"standalone", NULL, OPTION_SWITCH, GROUP_LAUNCHER, SET_UP, PRIVATE, FIELD(standalone), NULL,
-     NULL, "one machine, a free port"},
-    {"local-rank", NULL, OPTION_INTEGER, GROUP_LAUNCHER, FOR_TRAIN, PRIVATE, AT(local_rank), -1,
-     MAX_RANKS, NULL, "N", "as torch.distributed.launch passes it; $LOCAL_RANK wins"},
-    {"local-addr", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, PRIVATE, FIELD(local_addr), NULL,
-     "HOST", "this machine's address, as messages to the others name it [by the route to node 0]"},
-    {"rdzv-backend", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, PRIVATE, FIELD(rdzv_backend),
-     "static", "NAME", "static (nodes numbered by --node-rank), c10d or etcd (as they come)"},
-    {"rdzv-endpoint", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, PRIVATE, FIELD(rdzv_endpoint),
-     NULL, "HOST[:PORT],...", "where nodes meet; several of etcd's, which survives its host "
-     "[--master-addr, --master-port]"},
-    {"rdzv-id", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, PRIVATE, FIELD(rdzv_id), NULL, "NAME",
-     "of the job: nodes of another one are turned away [none]"},
-    {"rdzv-conf", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, PRIVATE, FIELD(rdzv_conf), NULL,
-     "K=V,...", "join_timeout, last_call_timeout (30), keep_alive_interval (5), "
-     "keep_alive_max_attempt (3), read_timeout (60), is_host; for etcd protocol, cacert, cert, "
-     "key"},
-    {"max-restarts", NULL, OPTION_INTEGER, GROUP_LAUNCHER, LAUNCHERS, PRIVATE, AT(max_restarts), 0,
-     1e6, "0", "N", "after a failure start all ranks anew, at most so often"},
-    {"monitor-interval", NULL, OPTION_REAL, GROUP_LAUNCHER, LAUNCHERS, PRIVATE,
-     AT(monitor_interval), 0.001, 3600, "0.1", "SECONDS",
-     "between two looks at the other nodes; own ranks are seen at once"},
-    {"shutdown-timeout", NULL, OPTION_INTEGER, GROUP_LAUNCHER, LAUNCHERS, PRIVATE,
-     AT(shutdown_timeout), 0, WEEK_S, NULL, "SECONDS", "for ranks to end when told to [30]"},
-    {"signals-to-handle", NULL, OPTION_TEXT, GROUP_LAUNCHER, LAUNCHERS, PRIVATE,
-     FIELD(signals_to_handle), "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "LIST",
-     "signals that are passed on to the ranks"},
-    {"exit-code", NULL, OPTION_WORD, GROUP_LAUNCHER, LAUNCHERS, PRIVATE, FIELD(exit_code), "first",
-     "first|torchrun", "after a failure: the first failing rank's, or 1 as torchrun"},
-    {"log-dir", NULL, OPTION_TEXT, GROUP_LAUNCHER, LAUNCHERS, PRIVATE, FIELD(log_dir), NULL, "DIR",
-     "for the ranks' logs and error.json [a temporary one, kept on failure]"},
-    {"redirects", "-r", OPTION_TEXT, GROUP_LAUNCHER, LAUNCHERS, PRIVATE, FIELD(redirects), "0",
-     "SPEC", "to files: 1 stdout, 2 stderr, 3 both; or by local rank, as 0:1,12:3"},
-    {"tee", "-t", OPTION_TEXT, GROUP_LAUNCHER, LAUNCHERS, PRIVATE, FIELD(tee), "0", "SPEC",
-     "to files and here, with a prefix; as --redirects"},
-    {"local-ranks-filter", NULL, OPTION_TEXT, GROUP_LAUNCHER, LAUNCHERS, PRIVATE,
-     FIELD(local_ranks_filter), NULL, "LIST",
-     "local ranks whose output is shown here, as 0,1 [all]"},
-    {"duplicate-stdout-filters", NULL, OPTION_TEXT, GROUP_LAUNCHER, LAUNCHERS, PRIVATE,
-     FIELD(duplicate_stdout_filters), NULL, "LIST",
-     "lines of --tee with one of these words go to filtered_stdout.log too; ,, is a comma"},
-    {"duplicate-stderr-filters", NULL, OPTION_TEXT, GROUP_LAUNCHER, LAUNCHERS, PRIVATE,
-     FIELD(duplicate_stderr_filters), NULL, "LIST", "the same, of stderr"},
-    {"logs-specs", NULL, OPTION_REFUSED, GROUP_LAUNCHER, LAUNCHERS, PRIVATE, NOTHING, "default",
-     "NAME", "not supported: it names a Python class; --log-dir, --redirects and --tee say where "
-     "output goes"},
-    {"event-log", NULL, OPTION_TEXT, GROUP_LAUNCHER, LAUNCHERS, PRIVATE, FIELD(event_log), NULL,
-     "FILE", "append a line of JSON for each event: a node waits, a round begins, a node is lost, "
-     "..."},
-    {"event-log-steps", NULL, OPTION_SWITCH, GROUP_LAUNCHER, FOR_TRAIN, PRIVATE,
-     FIELD(event_log_steps), NULL, NULL, "in that file also each step of each rank, with a hash of "
-     "its samples"},
-    {"event-log-handler", NULL, OPTION_REFUSED, GROUP_LAUNCHER, LAUNCHERS, PRIVATE, NOTHING, "null",
-     "NAME", "not supported: it names a Python handler; --event-log=FILE says what happened"},
-    {"health-check-port", NULL, OPTION_INTEGER, GROUP_LAUNCHER, LAUNCHERS, PRIVATE,
-     AT(health_check_port), 0, 65535, NULL, "PORT",
-     "where this launcher says over HTTP whether it lives, and at /metrics how far its ranks are "
-     "[$TORCHELASTIC_HEALTH_CHECK_PORT, else nowhere]"},
-    {"numa-binding", NULL, OPTION_REFUSED, GROUP_LAUNCHER, LAUNCHERS, PRIVATE, NOTHING, NULL,
-     "MODE", "not supported: ranks of train bind themselves (--bind-to); others: run -- numactl "
-     "PROGRAM"},
-    {"log-line-prefix-template", NULL, OPTION_TEXT, GROUP_LAUNCHER, LAUNCHERS, PRIVATE,
-     FIELD(log_line_prefix_template), NULL, "TEXT",
-     "before a line of --tee; knows ${role_name}, ${local_rank}, ${rank}, ${hostname}"},
-    {"use-env", NULL, OPTION_SWITCH, GROUP_LAUNCHER, LAUNCHERS, PRIVATE, FIELD(run.use_env), "true",
-     NULL, "a program reads $LOCAL_RANK; --no-use-env: gets --local-rank=N too (run)"},
-
-    {"module", "-m", OPTION_SWITCH, GROUP_PROGRAM, FOR_RUN, PRIVATE, FIELD(run.module), NULL, NULL,
-     "PROGRAM is a Python module: python3 -u -m PROGRAM"},
-    {"no-python", NULL, OPTION_SWITCH, GROUP_PROGRAM, FOR_RUN, PRIVATE, FIELD(run.no_python), NULL,
-     NULL, "PROGRAM is executed itself, whatever its name"},
-    {"run-path", NULL, OPTION_SWITCH, GROUP_PROGRAM, FOR_RUN, PRIVATE, FIELD(run.run_path), NULL,
-     NULL, "PROGRAM is run by Python's runpy.run_path"},
-    {"role", NULL, OPTION_TEXT, GROUP_PROGRAM, FOR_RUN, PRIVATE, FIELD(run.role), "default", "NAME",
-     "of the ranks: $ROLE_NAME, and part of --tee's prefix"},
-    {"start-method", NULL, OPTION_WORD, GROUP_PROGRAM, FOR_RUN, PRIVATE, FIELD(run.start_method),
-     "spawn", "spawn|fork|forkserver", "accepted; every rank is a program of its own"},
-    {"print-completion", NULL, OPTION_WORD, GROUP_PROGRAM, FOR_RUN, PRIVATE,
-     FIELD(run.print_completion), NULL, "bash|zsh|fish", "as 'mnist_ddp completion'"},
-    {"virtual-local-rank", NULL, OPTION_SWITCH, GROUP_PROGRAM, FOR_RUN, PRIVATE,
-     FIELD(run.virtual_local_rank), NULL, NULL, "each rank sees one GPU, and LOCAL_RANK=0"},
-
-    {"modes", NULL, OPTION_TEXT, GROUP_BENCH, TRAINING_BENCH, PRIVATE, FIELD(bench.modes),
-     "single,dp,ddp", "LIST", "what to compare: single, dp, ddp, ps"},
-    {"world-sizes", NULL, OPTION_TEXT, GROUP_BENCH, TRAINING_BENCH, PRIVATE,
-     FIELD(bench.world_sizes), "1,2,4", "LIST", "ranks, or replicas of dp"},
-    {"models", NULL, OPTION_TEXT, GROUP_BENCH, TRAINING_BENCH, PRIVATE, FIELD(bench.models),
-     "mlp,cnn", "LIST", "networks: mlp, cnn, speedrun"},
-    {"batch-sizes", NULL, OPTION_TEXT, GROUP_BENCH, TRAINING_BENCH, PRIVATE,
-     FIELD(bench.batch_sizes), "64", "LIST", "images per step: of all ranks (strong scaling) or of "
-     "each (weak)"},
-    {"scaling", NULL, OPTION_WORD, GROUP_BENCH, COMPARISON, PRIVATE, FIELD(bench.scaling), "both",
-     "strong|weak|both", "strong: more ranks share a batch; weak: each brings its own"},
-    {"repeats", NULL, OPTION_INTEGER, GROUP_BENCH, TRAINING_BENCH, PRIVATE, AT(bench.repeats), 1,
-     1e6, "7", "N", "runs of every case, in turn with the others; an interval takes 6"},
-    {"warmup", NULL, OPTION_INTEGER, GROUP_BENCH, TRAINING_BENCH, PRIVATE, AT(bench.warmup), 0, 1e6,
-     "1", "N", "epochs of every run that are not counted"},
-    {"steps", NULL, OPTION_INTEGER, GROUP_BENCH, TRAINING_BENCH, PRIVATE, AT(bench.steps), 1, 1e6,
-     "50", "N", "optimizer steps of an epoch, if the data set has as many"},
-    {"peer", NULL, OPTION_WORD, GROUP_BENCH, COMPARISON | RANKS_BENCH, PRIVATE, FIELD(bench.peer),
-     "none", "none|torch|mpi|torch,mpi", "measure PyTorch (a Python with torch) or plain Open MPI "
-     "(mpicc) beside ours"},
-    {"peer-python", NULL, OPTION_TEXT, GROUP_BENCH, COMPARISON | RANKS_BENCH, PRIVATE,
-     FIELD(bench.peer_python), NULL, "PROGRAM", "that Python [$TORCH_PYTHON, else python3]"},
-
-    {"minbytes", "-b", OPTION_TEXT, GROUP_MESSAGES, RANKS_BENCH, PRIVATE, FIELD(bench.minbytes),
-     "8", "SIZE", "the smallest message"},
-    {"maxbytes", "-e", OPTION_TEXT, GROUP_MESSAGES, RANKS_BENCH, PRIVATE, FIELD(bench.maxbytes),
-     "16M", "SIZE", "the largest; every rank takes three times as much memory"},
-    {"stepfactor", "-f", OPTION_REAL, GROUP_MESSAGES, RANKS_BENCH, PRIVATE, AT(bench.stepfactor), 1,
-     1e9, "2", "X", "from one size to the next"},
-    {"iters", "-n", OPTION_INTEGER, GROUP_MESSAGES, RANKS_BENCH, PRIVATE, AT(bench.iters), 1, 1e6,
-     "20", "N", "operations of a size that are timed"},
-    {"warmup-iters", "-w", OPTION_INTEGER, GROUP_MESSAGES, RANKS_BENCH, PRIVATE,
-     AT(bench.warmup_iters), 0, 1e6, "5", "N", "operations before them"},
-    {"check", "-c", OPTION_INTEGER, GROUP_MESSAGES, RANKS_BENCH, PRIVATE, AT(bench.check_results),
-     0, 1e6, "1", "0|1", "look at the results of each size: #wrong"},
-    {"datatype", "-d", OPTION_WORD, GROUP_MESSAGES, RANKS_BENCH, PRIVATE, FIELD(bench.datatype),
-     "float", "float|double|half|bfloat16|int64|uint8", "of the elements"},
-    {"redop", "-o", OPTION_WORD, GROUP_MESSAGES, RANKS_BENCH, PRIVATE, FIELD(bench.redop), "sum",
-     "sum|prod|min|max|avg", "how elements are reduced"},
-    {"root", NULL, OPTION_INTEGER, GROUP_MESSAGES, RANKS_BENCH, PRIVATE, AT(bench.root), 0,
-     MAX_RANKS, "0", "N", "the rank that sends or gets, if it is one"},
-
-    {"samples", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER | FOR_DEMO, PRIVATE,
-     AT(sampler.samples), 1, MAX_COUNT, "60000", "N", "size of the data set"},
-    {"epoch", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, PRIVATE, AT(sampler.epoch), 0,
-     MAX_COUNT, "0", "N", "of which epoch"},
-    {"head", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, PRIVATE, AT(sampler.head), 0,
-     MAX_COUNT, NULL, "N", "only the first N indices [all]"},
-
-    {"fast", NULL, OPTION_SWITCH, GROUP_DEMO, FOR_DEMO, PRIVATE, FIELD(demo.fast), NULL, NULL,
-     "without time to read"},
-    {"html", NULL, OPTION_TEXT, GROUP_DEMO, FOR_DEMO, PRIVATE, FIELD(demo.html), NULL, "FILE",
-     "also as an animated page, which needs no network"},
-
-    {"host", NULL, OPTION_TEXT, GROUP_SERVER, FOR_STORE, PRIVATE, FIELD(server.host), NULL,
-     "HOST[:PORT]", "where the store is [$MASTER_ADDR:$MASTER_PORT, else 127.0.0.1:29500]"},
-    {"bind", NULL, OPTION_TEXT, GROUP_SERVER, FOR_SERVE | FOR_STORE, PRIVATE, FIELD(server.bind),
-     "127.0.0.1", "ADDRESS", "where to listen; 0.0.0.0: for every machine that can reach this one"},
-    {"port", NULL, OPTION_INTEGER, GROUP_SERVER, FOR_SERVE | FOR_STORE, PRIVATE, AT(server.port), 0,
-     65535, "0", "N", "0: a free one"},
-
-    {"config", NULL, OPTION_TEXT, GROUP_GENERAL, FOR_ALL, PRIVATE, FIELD(config), NULL, "FILE",
-     "YAML file with settings: \"batch-size: 64\""},
-    {"help", NULL, OPTION_HELP, GROUP_GENERAL, FOR_ALL, PRIVATE, NOTHING, NULL, NULL,
-     "this text; also -h"},
-    {"version", NULL, OPTION_VERSION, GROUP_GENERAL, FOR_ALL, PRIVATE, NOTHING, NULL, NULL,
-     "version and the library that computes"},
+#include "app/options/option_rows.inc"
 };
-/* clang-format on */
 
 const size_t options_table_count = sizeof options_table / sizeof options_table[0];
 
@@ -456,16 +104,6 @@ bool options_table_spelling(const option_row *row, int i, char out[OPTION_NAME_B
     snprintf(out, OPTION_NAME_BYTES, "no-%s", row->name);
     bool negatable = row->kind == OPTION_SWITCH || row->kind == OPTION_MODE;
     return at == i && negatable && strncmp(row->name, "no-", 3) != 0;
-}
-
-void options_table_normalize(const char *name, char out[OPTION_NAME_BYTES])
-{
-    size_t length = strlen(name);
-    out[0] = '\0';
-    if (length >= OPTION_NAME_BYTES)
-        return;
-    for (size_t i = 0; i <= length; i++)
-        out[i] = name[i] == '_' ? '-' : name[i];
 }
 
 bool options_table_find(const char *name, unsigned commands, option_match *out)
@@ -524,4 +162,226 @@ void options_table_nearest(const char *name, unsigned commands, char out[OPTION_
              i++)
             nearest_offer(&search, spelling);
     snprintf(out, OPTION_NAME_BYTES, "%s", search.best);
+}
+
+enum { ALLOWED_BYTES = 128, SHOWN_BYTES = 80 }; /* of a value in a message */
+
+const char *options_value_source_name(option_source source)
+{
+    static const char *const names[] = {[SOURCE_DEFAULT] = "default",
+                                        [SOURCE_FILE] = "file",
+                                        [SOURCE_ENVIRONMENT] = "environment",
+                                        [SOURCE_COMMAND_LINE] = "flag"};
+    return names[source];
+}
+
+bool options_value_wanted(const option_row *row)
+{
+    return row->kind == OPTION_TEXT || row->kind == OPTION_WORD || row->kind == OPTION_INTEGER ||
+           row->kind == OPTION_REAL || row->kind == OPTION_REFUSED;
+}
+
+void options_value_allowed(const option_row *row, char *out, size_t size_bytes)
+{
+    out[0] = '\0';
+    switch (row->kind) {
+    case OPTION_INTEGER:
+        snprintf(out, size_bytes, "%lld to %lld", (long long)row->low, (long long)row->high);
+        break;
+    case OPTION_REAL:
+        snprintf(out, size_bytes, "%g to %g", row->low, row->high);
+        break;
+    case OPTION_WORD:
+        snprintf(out, size_bytes, "%s", row->value);
+        break;
+    case OPTION_SWITCH:
+        snprintf(out, size_bytes, "true or false");
+        break;
+    case OPTION_MODE:
+        snprintf(out, size_bytes, "true, false or %s", row->value);
+        break;
+    case OPTION_TEXT:
+        snprintf(out, size_bytes, "any text");
+        break;
+    case OPTION_REFUSED:
+        snprintf(out, size_bytes, "%s", row->initial != NULL ? row->initial : "none");
+        break;
+    case OPTION_HELP:
+    case OPTION_VERSION:
+        break;
+    }
+}
+
+static status parse_switch(const char *text, const char *where, bool *out)
+{
+    static const char *const words[][2] = {
+        {"false", "true"}, {"no", "yes"}, {"off", "on"}, {"0", "1"}};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        for (int value = 0; value < 2; value++)
+            if (strcasecmp(text, words[i][value]) == 0) {
+                *out = value != 0;
+                return STATUS_OK;
+            }
+    return FAIL(STATUS_INVALID, "%s: '%.*s' is neither true nor false (nor yes, no, on, off, 1, 0)",
+                where, SHOWN_BYTES, text);
+}
+
+static status parse_number(const option_row *row, const char *text, const char *where, double *real,
+                           int64_t *integer)
+{
+    char allowed[ALLOWED_BYTES], *end = NULL;
+    options_value_allowed(row, allowed, sizeof allowed);
+    bool whole = row->kind == OPTION_INTEGER;
+    /* strto* skip blanks and take 0x10; a setting has neither. */
+    bool plausible =
+        text[0] != '\0' && strchr(" \t\n\v\f\r", text[0]) == NULL && strpbrk(text, "xX") == NULL;
+    errno = 0;
+    if (whole) {
+        *integer = strtoll(text, &end, 10);
+        *real = (double)*integer;
+    } else {
+        *real = strtod(text, &end);
+    }
+    if (!plausible || *end != '\0' || !isfinite(*real))
+        return FAIL(STATUS_INVALID, "%s: '%.*s' is not a %snumber (allowed: %s)", where,
+                    SHOWN_BYTES, text, whole ? "whole " : "", allowed);
+    /* An underflow (ERANGE too) is a fine zero. */
+    if ((whole && errno == ERANGE) || *real < row->low || *real > row->high)
+        return FAIL(STATUS_INVALID, "%s: %.*s is out of range (allowed: %s)", where, SHOWN_BYTES,
+                    text, allowed);
+    return STATUS_OK;
+}
+
+/* Is `text` one of "a|b|c"? If not, the message names the nearest. */
+static status check_word(const option_row *row, const char *text, const char *where)
+{
+    nearest search;
+    nearest_init(&search, text);
+    char word[OPTION_NAME_BYTES], list[ALLOWED_BYTES] = "";
+    for (const char *at = row->value; *at != '\0'; at += *at == '|') {
+        size_t length = strcspn(at, "|");
+        snprintf(word, sizeof word, "%.*s", (int)length, at);
+        if (strcmp(word, text) == 0)
+            return STATUS_OK;
+        nearest_offer(&search, word);
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", word);
+        at += length;
+    }
+    snprintf(word, sizeof word, "--%s=%s", row->name, text);
+    const char *answer = foreign_words_answer(word, row->commands);
+    if (answer != NULL)
+        return FAIL(STATUS_INVALID, "%s=%.*s: %s", where, SHOWN_BYTES, text, answer);
+    if (nearest_found(&search))
+        return FAIL(STATUS_INVALID, "%s: '%.*s' is not one of %s; did you mean '%s'?", where,
+                    SHOWN_BYTES, text, list, search.best);
+    return FAIL(STATUS_INVALID, "%s: '%.*s' is not one of %s", where, SHOWN_BYTES, text, list);
+}
+
+static status store_text(char **field, const char *text, const char *where)
+{
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%s: %zu bytes", where, strlen(text));
+    free(*field);
+    *field = copy;
+    return STATUS_OK;
+}
+
+/* A word of the row; or as a switch, whose true is the first word, and whose false is NULL. */
+static status set_mode(option_match match, char **field, const char *text, bool stores,
+                       const char *where)
+{
+    bool on = false;
+    char first[OPTION_NAME_BYTES];
+    const char *words = match.row->value;
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(words, "|"), words);
+    if (parse_switch(text, where, &on) == STATUS_OK)
+        text = on != match.negated ? first : NULL;
+    else if (match.negated || check_word(match.row, text, where) != STATUS_OK)
+        return FAIL(
+            STATUS_INVALID,
+            "%s: '%.*s' is neither true nor false%s%s; to go on with a run: mnist_ddp %s RUN",
+            where, SHOWN_BYTES, text, match.negated ? "" : ", nor one of ",
+            match.negated ? "" : words, match.row->name);
+    if (stores && text != NULL)
+        return store_text(field, text, where);
+    if (stores) {
+        free(*field);
+        *field = NULL;
+    }
+    return STATUS_OK;
+}
+
+status options_value_set(options *opts, option_match match, const char *text, option_source source,
+                         const char *where)
+{
+    const option_row *row = match.row;
+    uint8_t *given = &opts->given[row - options_table];
+    bool stores = (int)source >= (int)*given;
+    char *field = (char *)opts + row->offset;
+    double real = 0.0;
+    int64_t integer = 0;
+    bool on = false;
+    switch (row->kind) {
+    case OPTION_TEXT:
+    case OPTION_WORD:
+        if (text[0] == '\0')
+            return FAIL(STATUS_INVALID, "%s: empty", where);
+        if (row->kind == OPTION_WORD)
+            TRY(check_word(row, text, where));
+        if (stores)
+            TRY(store_text((char **)(void *)field, text, where));
+        break;
+    case OPTION_INTEGER:
+        TRY(parse_number(row, text, where, &real, &integer));
+        if (stores)
+            *(int64_t *)(void *)field = integer;
+        break;
+    case OPTION_REAL:
+        TRY(parse_number(row, text, where, &real, &integer));
+        if (stores)
+            *(double *)(void *)field = real;
+        break;
+    case OPTION_SWITCH:
+        TRY(parse_switch(text, where, &on));
+        if (stores)
+            *(bool *)(void *)field = on != match.negated;
+        break;
+    case OPTION_MODE:
+        TRY(set_mode(match, (char **)(void *)field, text, stores, where));
+        break;
+    case OPTION_REFUSED:
+        if (row->initial == NULL || strcmp(text, row->initial) != 0)
+            return FAIL(STATUS_INVALID, "%s=%.*s: %s", where, SHOWN_BYTES, text, row->help);
+        break;
+    case OPTION_HELP:
+    case OPTION_VERSION:
+        break;
+    }
+    if (stores)
+        *given = (uint8_t)source;
+    return STATUS_OK;
+}
+
+/* The row with this name, which is there. */
+static option_match find(const char *name)
+{
+    char spelling[OPTION_NAME_BYTES];
+    option_match match;
+    options_table_normalize(name, spelling);
+    bool found = options_table_find(spelling, FOR_ALL, &match);
+    ASSERT(found);
+    return match;
+}
+
+status options_value_set_named(options *opts, const char *name, const char *text,
+                               option_source source, const char *where)
+{
+    return options_value_set(opts, find(name), text, source, where);
+}
+
+option_source options_value_source(const options *opts, const char *name)
+{
+    return (option_source)opts->given[find(name).row - options_table];
 }

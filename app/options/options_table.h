@@ -89,8 +89,7 @@ static inline bool setting_is_kept(setting_class class)
 const char *setting_why(setting_class class);
 
 typedef struct option_row {
-    const char *name;    /* "batch-size" */
-    const char *aliases; /* further names, separated by blanks; "-r": a letter; NULL */
+    const char *name; /* "batch-size" */
     option_kind kind;
     option_group group;
     unsigned commands;
@@ -100,6 +99,7 @@ typedef struct option_row {
     const char *initial; /* the default as one would type it; NULL: NULL, -1 or false */
     const char *value;   /* how the help writes the value: "N"; "mlp|cnn" */
     const char *help;
+    const char *aliases; /* further names, separated by blanks; "-r": a letter; NULL */
 } option_row;
 
 extern const option_row options_table[];
@@ -161,18 +161,5 @@ option_source options_value_source(const options *opts, const char *name);
 void options_value_allowed(const option_row *row, char *out, size_t size_bytes);
 
 bool options_value_wanted(const option_row *row); /* --name VALUE, not a switch */
-
-/* A configuration file: flat YAML, "key: value" with scalars only; and torchrun's variables. */
-
-/* Takes PET_NNODES, PET_MASTER_ADDR and so on; an empty one is not set. MNIST_DDP_<NAME>, read
- * afterwards, wins over them. */
-status options_torchrun_read(options *opts);
-
-/* Takes one setting. `where` is "file:line". */
-typedef status (*config_fn)(void *ctx, const char *key, const char *value, const char *where);
-
-/* Calls `take` for every setting, top to bottom, and passes its first failure on.
- * STATUS_INVALID, "file:line: ..." for what is not YAML, not a map, nested, or empty. */
-status config_read(const char *path, config_fn take, void *ctx);
 
 #endif

@@ -163,21 +163,6 @@ static const struct {
 };
 enum { N_FIELDS = sizeof FIELDS / sizeof FIELDS[0] };
 
-static status unknown_kind(const char *word)
-{
-    nearest search;
-    nearest_init(&search, word);
-    for (int i = 0; i < N_KINDS; i++)
-        nearest_offer(&search, KINDS[i].name);
-    if (nearest_found(&search))
-        return FAIL(STATUS_INVALID, "--inject: '%s' is no fault; did you mean '%s'?", word,
-                    search.best);
-    return FAIL(STATUS_INVALID,
-                "--inject: '%s' is no fault; there are kill, stop, delay, "
-                "drop-conn, port-busy, uneven and forget-set-epoch",
-                word);
-}
-
 /* "step=50" */
 static status parse_field(const char *kind, const char *fields, const char *text, inject *out)
 {
@@ -217,7 +202,7 @@ static status check_needed(const char *kind, const char *fields, const inject *w
 status inject_parse(const char *text, inject *out)
 {
     inject what = {.rank = -1};
-    char copy[4 * WORD_BYTES], *next = NULL;
+    char copy[4 * WORD_BYTES], hint[HINT_BYTES], *next = NULL;
     *out = what;
     if (text == NULL)
         return STATUS_OK;
@@ -227,11 +212,9 @@ status inject_parse(const char *text, inject *out)
     size_t length = strcspn(copy, ":");
     bool has_fields = copy[length] == ':';
     copy[length] = '\0';
-    int i = 0;
-    while (i < N_KINDS && strcmp(copy, KINDS[i].name) != 0)
-        i++;
-    if (i == N_KINDS)
-        return unknown_kind(copy);
+    int i = names_find(copy, KINDS, N_KINDS, sizeof *KINDS, hint);
+    if (i < 0)
+        return FAIL(STATUS_INVALID, "--inject: '%s' is no fault; %s", copy, hint);
     what.kind = KINDS[i].kind;
     for (char *field = has_fields ? strtok_r(copy + length + 1, ",", &next) : NULL; field != NULL;
          field = strtok_r(NULL, ",", &next))

@@ -317,21 +317,14 @@ const char *store_command_actions(void)
 static status find_action(const options *opts, const action **out)
 {
     const char *word = opts->action != NULL ? opts->action : "";
-    const action *found = NULL;
-    nearest search;
-    nearest_init(&search, word);
-    for (int i = 0; i < N_ACTIONS; i++) {
-        nearest_offer(&search, ACTIONS[i].name);
-        if (strcmp(word, ACTIONS[i].name) == 0)
-            found = &ACTIONS[i];
-    }
-    if (found == NULL && nearest_found(&search))
-        return FAIL(STATUS_INVALID, "store: '%.*s' is none of its actions; did you mean '%s'?",
-                    SHOWN_BYTES, word, search.best);
-    if (found == NULL)
-        return FAIL(STATUS_INVALID,
-                    "store: which action? There are %s, as in mnist_ddp store get KEY",
-                    store_command_actions());
+    char hint[HINT_BYTES];
+    int i = names_find(word, ACTIONS, N_ACTIONS, sizeof *ACTIONS, hint);
+    if (word[0] == '\0')
+        return FAIL(STATUS_INVALID, "store: which action? As in mnist_ddp store get KEY, %s", hint);
+    if (i < 0)
+        return FAIL(STATUS_INVALID, "store: '%.*s' is none of its actions; %s", SHOWN_BYTES, word,
+                    hint);
+    const action *found = &ACTIONS[i];
     if (opts->n_files < found->least || opts->n_files > found->most)
         return FAIL(STATUS_INVALID, "store %s: takes %s; %d word%s given", word, found->words,
                     opts->n_files, opts->n_files == 1 ? " is" : "s are");
