@@ -6,7 +6,6 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,11 +27,6 @@ enum { VARINT = 0, FIXED_64 = 1, LENGTH_DELIMITED = 2, FIXED_32 = 5 };
 
 enum { LENGTH_BYTES = 8, CRC_BYTES = 4, HEADER_BYTES = LENGTH_BYTES + CRC_BYTES };
 
-/* A message that grows. */
-typedef struct message {
-    uint8_t *at; /* its end */
-} message;
-
 static uint32_t masked_crc(const uint8_t *data, size_t size_bytes)
 {
     uint32_t crc = UINT32_MAX;
@@ -45,6 +39,8 @@ static uint32_t masked_crc(const uint8_t *data, size_t size_bytes)
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
+/* Each of these writes at `at`, and returns the end of what it has written. */
+
 static uint8_t *put_little_endian(uint8_t *at, uint64_t value, int n_bytes)
 {
     for (int i = 0; i < n_bytes; i++)
@@ -53,111 +49,70 @@ static uint8_t *put_little_endian(uint8_t *at, uint64_t value, int n_bytes)
 }
 
 /* Seven bits a byte, the lowest first; the top bit says that more follow. */
-static void add_varint(message *m, uint64_t value)
+static uint8_t *put_varint(uint8_t *at, uint64_t value)
 {
     for (; value >= 0x80; value >>= 7)
-        *m->at++ = (uint8_t)(value | 0x80);
-    *m->at++ = (uint8_t)value;
+        *at++ = (uint8_t)(value | 0x80);
+    *at++ = (uint8_t)value;
+    return at;
 }
 
-static void add_key(message *m, int field, int encoding)
+static uint8_t *put_key(uint8_t *at, int field, int encoding)
 {
-    add_varint(m, (uint64_t)(field << 3 | encoding));
+    return put_varint(at, (uint64_t)(field << 3 | encoding));
 }
 
-static void add_integer(message *m, int field, int64_t value)
+static uint8_t *put_bytes(uint8_t *at, int field, const void *data, size_t size_bytes)
 {
-    add_key(m, field, VARINT);
-    add_varint(m, (uint64_t)value);
+    at = put_varint(put_key(at, field, LENGTH_DELIMITED), size_bytes);
+    memcpy(at, data, size_bytes);
+    return at + size_bytes;
 }
 
-static void add_double(message *m, int field, double value)
+/* An event that is at `step`, -1: at none, and has one more field, of bytes. */
+static size_t put_record(double wall_time, int64_t step, int field, const uint8_t *bytes,
+                         size_t n_bytes, uint8_t *out)
 {
+    uint8_t *event = out + HEADER_BYTES, *at = put_key(event, WALL_TIME, FIXED_64);
     uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    add_key(m, field, FIXED_64);
-    m->at = put_little_endian(m->at, bits, 8);
-}
-
-static void add_float(message *m, int field, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    add_key(m, field, FIXED_32);
-    m->at = put_little_endian(m->at, bits, 4);
-}
-
-static void add_bytes(message *m, int field, const void *data, size_t size_bytes)
-{
-    add_key(m, field, LENGTH_DELIMITED);
-    add_varint(m, size_bytes);
-    memcpy(m->at, data, size_bytes);
-    m->at += size_bytes;
-}
-
-/* The event of a record, after the room for the record's header. */
-static message begin_event(uint8_t *record, double wall_time)
-{
-    message event = {record + HEADER_BYTES};
-    add_double(&event, WALL_TIME, wall_time);
-    return event;
-}
-
-/* Puts the record's length and CRCs around the event. Returns the record's size. */
-static size_t end_event(uint8_t *record, const message *event)
-{
-    const uint8_t *data = record + HEADER_BYTES;
-    size_t size_bytes = (size_t)(event->at - data);
-    put_little_endian(record, size_bytes, LENGTH_BYTES);
-    put_little_endian(record + LENGTH_BYTES, masked_crc(record, LENGTH_BYTES), CRC_BYTES);
-    put_little_endian(event->at, masked_crc(data, size_bytes), CRC_BYTES);
+    memcpy(&bits, &wall_time, sizeof bits);
+    at = put_little_endian(at, bits, sizeof bits);
+    if (step >= 0)
+        at = put_varint(put_key(at, STEP, VARINT), (uint64_t)step);
+    at = put_bytes(at, field, bytes, n_bytes);
+    size_t size_bytes = (size_t)(at - event);
+    put_little_endian(out, size_bytes, LENGTH_BYTES);
+    put_little_endian(out + LENGTH_BYTES, masked_crc(out, LENGTH_BYTES), CRC_BYTES);
+    put_little_endian(at, masked_crc(event, size_bytes), CRC_BYTES);
     return HEADER_BYTES + size_bytes + CRC_BYTES;
 }
 
-/* The first of every file. */
-static size_t event_file_version(double wall_time, uint8_t *out)
+/* The first two of every file. */
+static size_t event_file_begin(double wall_time, int64_t step, uint8_t *out)
 {
-    static const char version[] = "brain.Event:2";
-    message event = begin_event(out, wall_time);
-    add_bytes(&event, FILE_VERSION, version, strlen(version));
-    return end_event(out, &event);
-}
-
-static size_t event_file_start(double wall_time, int64_t step, uint8_t *out)
-{
-    uint8_t bytes[8];
-    message session = {bytes};
-    add_integer(&session, LOG_STATUS, STATUS_START);
-    message event = begin_event(out, wall_time);
-    add_integer(&event, STEP, step);
-    add_bytes(&event, SESSION_LOG, bytes, (size_t)(session.at - bytes));
-    return end_event(out, &event);
-}
-
-/* One value of a summary. */
-static void add_scalar(message *summary, const event_scalar *scalar)
-{
-    uint8_t bytes[EVENT_FILE_TAG_BYTES + 8];
-    message value = {bytes};
-    size_t length = strlen(scalar->tag);
-    ASSERT(length < EVENT_FILE_TAG_BYTES);
-    add_bytes(&value, VALUE_TAG, scalar->tag, length);
-    add_float(&value, VALUE_SIMPLE, (float)scalar->value);
-    add_bytes(summary, SUMMARY_VALUE, bytes, (size_t)(value.at - bytes));
+    static const uint8_t version[] = "brain.Event:2",
+                         start[] = {LOG_STATUS << 3 | VARINT, STATUS_START};
+    size_t n = put_record(wall_time, -1, FILE_VERSION, version, sizeof version - 1, out);
+    return n + put_record(wall_time, step, SESSION_LOG, start, sizeof start, out + n);
 }
 
 size_t event_file_scalars(double wall_time, int64_t step, const event_scalar *scalars, int n,
                           uint8_t *out)
 {
-    uint8_t bytes[EVENT_FILE_MAX_SCALARS * (EVENT_FILE_TAG_BYTES + 12)];
-    message summary = {bytes};
+    uint8_t summary[EVENT_FILE_MAX_SCALARS * (EVENT_FILE_TAG_BYTES + 12)], *end = summary;
     ASSERT(n >= 1 && n <= EVENT_FILE_MAX_SCALARS);
-    for (int i = 0; i < n; i++)
-        add_scalar(&summary, &scalars[i]);
-    message event = begin_event(out, wall_time);
-    add_integer(&event, STEP, step);
-    add_bytes(&event, SUMMARY, bytes, (size_t)(summary.at - bytes));
-    return end_event(out, &event);
+    for (int i = 0; i < n; i++) {
+        uint8_t value[EVENT_FILE_TAG_BYTES + 8];
+        size_t length = strlen(scalars[i].tag);
+        float number = (float)scalars[i].value;
+        uint32_t bits;
+        ASSERT(length < EVENT_FILE_TAG_BYTES);
+        memcpy(&bits, &number, sizeof bits);
+        uint8_t *at = put_bytes(value, VALUE_TAG, scalars[i].tag, length);
+        at = put_little_endian(put_key(at, VALUE_SIMPLE, FIXED_32), bits, sizeof bits);
+        end = put_bytes(end, SUMMARY_VALUE, value, (size_t)(at - value));
+    }
+    return put_record(wall_time, step, SUMMARY, summary, (size_t)(end - summary), out);
 }
 
 /* Lines of metrics.jsonl. */
@@ -381,39 +336,28 @@ status metrics_lines_open(const char *path, const metrics_options *from, int *fd
     return STATUS_OK;
 }
 
-/* Both, by a thread. */
+/* Both. */
 
 enum {
     INTERVAL_MS = 1000,
-    FLUSH_MS = 5000,
-    ENTRIES = 4096, /* that can wait for the thread */
+    ROOM_BYTES = 16384,
     NAMESAKES = 1000,
     HOST_BYTES = 64,
 };
 
-/* A file that is appended to. Only the thread writes. */
+/* A file that is appended to, and what waits for it: whole lines or records, so that a run that is
+ * killed leaves one torn one at most. */
 typedef struct output {
     int fd;
     char path[FILE_PATH_BYTES];
+    uint8_t waiting[ROOM_BYTES];
+    size_t n;
 } output;
 
-/* Entries wait in `entries` until the thread swaps them for its own, empty ones. */
 struct metrics {
-    pthread_t thread;
-    bool has_thread;
-    pthread_mutex_t lock; /* of what follows, up to the thread's own */
-    pthread_cond_t changed;
-    metrics_entry *entries; /* (ENTRIES) */
-    int n;
-    int64_t dropped; /* for which there was no room */
-    bool urgent;     /* an epoch has ended, or somebody waits: write now */
-    bool writing;    /* the thread's own entries */
-    pthread_cond_t written;
-    bool closing;
-
-    metrics_entry *own; /* (ENTRIES), the thread's */
     output lines, events;
-    bool failed;        /* no more is written */
+    int64_t due_ns;     /* when what waits is to be written */
+    bool failed;        /* no more is */
     double wall_zero_s; /* seconds since 1970 at the zero of now_ns */
     int64_t started_ns; /* of the program */
     int64_t from_step;  /* of the checkpoint that the run continues; 0 */
@@ -421,12 +365,13 @@ struct metrics {
 };
 
 /* The first failure is told. */
-static void append(metrics *m, const output *to, const void *data, size_t size_bytes)
+static void write_out(metrics *m, output *to)
 {
-    if (m->failed || file_append(to->fd, to->path, data, size_bytes) == STATUS_OK)
-        return;
-    m->failed = true;
-    LOG_W("no more metrics are written: %s", status_text());
+    if (!m->failed && file_append(to->fd, to->path, to->waiting, to->n) != STATUS_OK) {
+        m->failed = true;
+        LOG_W("no more metrics are written: %s", status_text());
+    }
+    to->n = 0;
 }
 
 static double wall_time(const metrics *m, int64_t now_ns)
@@ -451,96 +396,33 @@ static size_t encode(const metrics *m, const metrics_entry *e, uint8_t *out)
     return isnan(e->test_acc) ? 0 : event_file_scalars(now, e->step, test, 2, out);
 }
 
-/* Whole lines and records: what a killed run leaves has one torn one at most. */
-static void write_entries(metrics *m, int n)
-{
-    enum { BYTES = 16384 };
-    char lines[BYTES];
-    uint8_t events[BYTES];
-    size_t n_lines = 0, n_events = 0;
-    for (int i = 0; i < n; i++) {
-        const metrics_entry *e = &m->own[i];
-        double time_s = m->before.time_s + clock_seconds(e->now_ns - m->started_ns);
-        n_lines += metrics_lines_print(e, time_s, lines + n_lines);
-        n_events += encode(m, e, events + n_events);
-        bool full =
-            n_lines > BYTES - METRICS_LINE_BYTES || n_events > BYTES - EVENT_FILE_RECORD_BYTES;
-        if (!full && i + 1 < n)
-            continue;
-        append(m, &m->events, events, n_events); /* a test that has its line has its event */
-        append(m, &m->lines, lines, n_lines);
-        n_lines = n_events = 0;
-    }
-}
-
-/* With the lock held: waits for entries, and then for more of them until they are due. */
-static void await_entries(metrics *m)
-{
-    while (m->n == 0 && !m->closing)
-        (void)clock_await(&m->changed, &m->lock, clock_deadline_ns(INTERVAL_MS));
-    int64_t deadline_ns = clock_deadline_ns(INTERVAL_MS);
-    while (!m->urgent && !m->closing && m->n < ENTRIES / 2 && !clock_passed(deadline_ns))
-        (void)clock_await(&m->changed, &m->lock, deadline_ns);
-}
-
-static void *write_all(void *arg)
-{
-    metrics *m = arg;
-    bool last = false;
-    pthread_mutex_lock(&m->lock);
-    while (!last) {
-        await_entries(m);
-        metrics_entry *filled = m->entries;
-        int n = m->n;
-        m->entries = m->own;
-        m->own = filled;
-        m->n = 0;
-        m->urgent = false;
-        m->writing = true;
-        last = m->closing;
-        pthread_mutex_unlock(&m->lock);
-        write_entries(m, n);
-        pthread_mutex_lock(&m->lock);
-        m->writing = false;
-        pthread_cond_signal(&m->written);
-    }
-    pthread_mutex_unlock(&m->lock);
-    return NULL;
-}
-
-void metrics_add(metrics *m, const metrics_entry *entry)
+void metrics_add(metrics *m, const metrics_entry *e)
 {
     if (m == NULL)
         return;
-    pthread_mutex_lock(&m->lock);
-    if (m->n < ENTRIES)
-        m->entries[m->n++] = *entry;
-    else
-        m->dropped++;
-    m->urgent = m->urgent || entry->event != METRICS_STEP;
-    if (m->urgent || m->n == 1 || m->n == ENTRIES / 2)
-        pthread_cond_signal(&m->changed);
-    pthread_mutex_unlock(&m->lock);
+    output *lines = &m->lines, *events = &m->events;
+    double time_s = m->before.time_s + clock_seconds(e->now_ns - m->started_ns);
+    lines->n += metrics_lines_print(e, time_s, (char *)lines->waiting + lines->n);
+    events->n += encode(m, e, events->waiting + events->n);
+    bool full = lines->n > ROOM_BYTES - METRICS_LINE_BYTES ||
+                events->n > ROOM_BYTES - EVENT_FILE_RECORD_BYTES;
+    if (full || e->event != METRICS_STEP || clock_passed(m->due_ns))
+        metrics_flush(m);
 }
 
 void metrics_flush(metrics *m)
 {
     if (m == NULL)
         return;
-    int64_t deadline_ns = clock_deadline_ns(FLUSH_MS);
-    pthread_mutex_lock(&m->lock);
-    m->urgent = m->n > 0;
-    pthread_cond_signal(&m->changed);
-    while ((m->n > 0 || m->writing) && !clock_passed(deadline_ns))
-        (void)clock_await(&m->written, &m->lock, deadline_ns);
-    pthread_mutex_unlock(&m->lock);
+    write_out(m, &m->events); /* a test that has its line has its event */
+    write_out(m, &m->lines);
+    m->due_ns = clock_deadline_ns(INTERVAL_MS);
 }
 
 /* A file of this start's own, named after the second; an earlier start may have had the same. */
 static status open_events(metrics *m, const metrics_options *settings)
 {
     char host[HOST_BYTES] = "", name[2 * HOST_BYTES];
-    uint8_t record[EVENT_FILE_RECORD_BYTES];
     output *to = &m->events;
     time_t now = time(NULL);
     if (gethostname(host, sizeof host - 1) != 0 || strchr(host, '/') != NULL)
@@ -555,9 +437,8 @@ static status open_events(metrics *m, const metrics_options *settings)
     if (to->fd < 0)
         return FAIL(STATUS_IO, "create %s: %s", to->path, strerror(errno));
     double wall = wall_time(m, clock_now_ns());
-    TRY(file_append(to->fd, to->path, record, event_file_version(wall, record)));
-    return file_append(to->fd, to->path, record,
-                       event_file_start(wall, settings->step + 1, record));
+    size_t n = event_file_begin(wall, settings->step + 1, to->waiting);
+    return file_append(to->fd, to->path, to->waiting, n);
 }
 
 static void set_clock(metrics *m, int64_t started_ns)
@@ -570,20 +451,11 @@ static void set_clock(metrics *m, int64_t started_ns)
 
 static status open_all(metrics *m, const metrics_options *settings)
 {
-    m->entries = malloc(sizeof *m->entries * ENTRIES);
-    m->own = malloc(sizeof *m->own * ENTRIES);
-    if (m->entries == NULL || m->own == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%zu bytes of metrics", sizeof *m->own * ENTRIES);
     set_clock(m, settings->started_ns);
     m->from_step = settings->step;
     TRY(file_join(settings->folder, RUN_FILE_METRICS, m->lines.path));
     TRY(metrics_lines_open(m->lines.path, settings, &m->lines.fd, &m->before));
-    TRY(open_events(m, settings));
-    TRY(thread_start(write_all, m, "the metrics'", &m->thread));
-    m->has_thread = true;
-    if (settings->cores->n > 0)
-        (void)cores_bind(m->thread, settings->cores->ids, settings->cores->n);
-    return STATUS_OK;
+    return open_events(m, settings);
 }
 
 status metrics_open(const metrics_options *settings, metrics **out)
@@ -592,9 +464,6 @@ status metrics_open(const metrics_options *settings, metrics **out)
     if (m == NULL)
         return FAIL(STATUS_NO_MEMORY, "metrics");
     m->lines.fd = m->events.fd = -1;
-    pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->changed, NULL);
-    pthread_cond_init(&m->written, NULL);
     status st = open_all(m, settings);
     if (st == STATUS_OK)
         *out = m;
@@ -603,35 +472,17 @@ status metrics_open(const metrics_options *settings, metrics **out)
     return st;
 }
 
-static void end_thread(metrics *m)
-{
-    pthread_mutex_lock(&m->lock);
-    m->closing = true;
-    pthread_cond_signal(&m->changed);
-    pthread_mutex_unlock(&m->lock);
-    pthread_join(m->thread, NULL);
-    if (m->dropped > 0)
-        LOG_W("%s: %lld lines are missing: the disk was too slow for them", m->lines.path,
-              (long long)m->dropped);
-}
-
 void metrics_close(metrics *m)
 {
     if (m == NULL)
         return;
     status_kept cause;
     status_keep(&cause);
-    if (m->has_thread)
-        end_thread(m);
+    metrics_flush(m);
     if (m->lines.fd >= 0)
         close(m->lines.fd);
     if (m->events.fd >= 0)
         close(m->events.fd);
-    pthread_cond_destroy(&m->changed);
-    pthread_cond_destroy(&m->written);
-    pthread_mutex_destroy(&m->lock);
-    free(m->entries);
-    free(m->own);
     free(m);
     status_restore(&cause);
 }

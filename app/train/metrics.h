@@ -25,14 +25,12 @@
  * An epoch that ends inside (--target-acc) has its "epoch" line, too; a run that goes on with it
  * replaces that line by the whole epoch's.
  *
- * A thread writes: what is added is in the files about a second later, at once after an epoch. Only
- * metrics_flush and metrics_close wait for the disk. If the disk is full, there is one warning, and
- * no more is written. */
+ * Lines about steps are written about once a second, all others at once. If the disk is full, there
+ * is one warning, and no more is written. */
 #ifndef MNIST_DDP_APP_TRAIN_METRICS_H
 #define MNIST_DDP_APP_TRAIN_METRICS_H
 
 #include "base/status.h"
-#include "base/thread.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,20 +63,17 @@ typedef struct metrics_options {
     int64_t step;       /* of the checkpoint that the run continues: later lines are cut off; 0 */
     int64_t epochs;     /* that it has completed: the "epoch" lines of others are cut off */
     int64_t started_ns; /* of the program */
-    const cores *cores; /* that the thread may use; .n is 0: those of the caller */
 } metrics_options;
 
 /* STATUS_IO if a file cannot be opened, STATUS_NO_MEMORY. */
 status metrics_open(const metrics_options *settings, metrics **out);
 
-/* Takes a copy. From one thread. Does nothing if `m` is NULL. */
+/* Does nothing if `m` is NULL. */
 void metrics_add(metrics *m, const metrics_entry *entry);
 
-/* Returns after all that was added is in the files, or after a few seconds. Before a checkpoint, so
- * that its lines are there before it is. From the thread that adds. Accepts NULL. */
+/* Writes all that was added: before a checkpoint, so that its lines are there before it is. So does
+ * metrics_close. Both accept NULL. */
 void metrics_flush(metrics *m);
-
-/* Returns after all that was added is written. Accepts NULL. */
 void metrics_close(metrics *m);
 
 /* The lines of metrics.jsonl: printed, and cut off after a step. */

@@ -833,8 +833,7 @@ static void open_metrics(training *t)
     const metrics_options settings = {.folder = t->folder.path,
                                       .step = t->trainer.at.step,
                                       .epochs = t->trainer.at.epoch,
-                                      .started_ns = t->trainer.records.started_ns,
-                                      .cores = &rank->binding.before};
+                                      .started_ns = t->trainer.records.started_ns};
     if (rank->place.rank == 0 && !t->folder.is_dry &&
         metrics_open(&settings, &t->trainer.records.metrics) != STATUS_OK)
         LOG_W("no metrics are written: %s", status_text());
