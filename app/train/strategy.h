@@ -14,8 +14,10 @@
 #define MNIST_DDP_APP_TRAIN_STRATEGY_H
 
 #include "app/options/options.h"
+#include "app/train/timeline.h"
 #include "base/status.h"
 #include "kernels/batch.h"
+#include "kernels/ops.h"
 #include "kernels/step.h"
 #include "model/optimizer.h"
 
@@ -75,7 +77,7 @@ void strategy_close(strategy *s); /* accepts NULL */
 void strategy_begin_step(strategy *s, float lr, step_plan *plan);
 
 /* Step `step` of the epoch, whole; `s` is a strategy. On an accelerator it is only enqueued here,
- * and where steps are replayed as graphs (step_graphs.h) it is called only to record one. */
+ * and where steps are replayed as graphs (step_graphs_run) it is called only to record one. */
 status strategy_run_step(void *s, int step);
 
 /* One batch of a step. `first`: gradients are set; those of the step's further batches are added to
@@ -136,5 +138,34 @@ device_use strategy_use(const strategy *s, int index);
 /* Nanoseconds of collectives so far, from launch to end; -1: not known. `exposed_ns`: what the
  * timeline has of them. */
 int64_t strategy_comm_ns(const strategy *s, int64_t exposed_ns);
+
+/* A step's work, recorded once per number of samples as a graph of the device and then replayed: the
+ * host enqueues one graph instead of a few dozen kernels. */
+
+/* An epoch has full steps and at most one shorter one at its end. */
+enum { STEP_GRAPHS_MAX = 2 };
+
+typedef struct step_graph {
+    int samples;         /* of the steps that it is for: they decide the shape of the work */
+    device_graph *graph; /* NULL: such a step has run once, not recorded */
+} step_graph;
+
+typedef struct step_graphs {
+    timeline *timeline; /* and its device */
+    bool enabled;       /* false: every step is enqueued kernel by kernel */
+    step_graph known[STEP_GRAPHS_MAX];
+    int n;
+} step_graphs;
+
+/* Enqueues step `step`, or has done it if the device is the host. */
+typedef status (*enqueue_step_fn)(void *ctx, int step);
+
+/* The first step of a size is run as it is: libraries choose their kernels and take their memory
+ * then. The second is recorded, and replayed from then on. */
+status step_graphs_run(step_graphs *graphs, int samples, int step, enqueue_step_fn enqueue,
+                       void *ctx);
+
+/* Before anything that the graphs use is closed. */
+void step_graphs_close(step_graphs *graphs);
 
 #endif

@@ -7,7 +7,7 @@
  * synchronize (gradients are the mean over all ranks, wherever the optimizer needs them), then
  * optimizer_step (parameters are the next step's, on all ranks).
  *
- * If steps are replayed as graphs (can_be_captured, step_graphs.h), these are called only in the
+ * If steps are replayed as graphs (can_be_captured, step_graphs_run), these are called only in the
  * first two steps of a number of samples: to warm up, and to be recorded. A replay repeats what
  * they have enqueued on the device, and nothing else. begin_step is called before every step. */
 #ifndef MNIST_DDP_APP_TRAIN_STRATEGY_OPS_H

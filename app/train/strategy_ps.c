@@ -5,7 +5,7 @@
  * gradients overflowed, which only the server has seen.
  */
 #include "app/train/strategy_ops.h"
-#include "dist/param_server.h"
+#include "dist/process_group/process_group.h"
 #include "kernels/ops.h"
 
 enum { STOP, OVERFLOW, N_FLAGS }; /* after the parameters */
@@ -18,31 +18,17 @@ static status check(const options *opts, int world_size)
     return strategy_ranks_check(opts);
 }
 
-static status open_server(rank_context *rank, void **self)
+static bool is_server(const rank_context *rank)
 {
-    size_t count = network_count(rank->net);
-    param_server_arrays arrays = {.gradients = rank->gradients,
-                                  .parameters = rank->parameters,
-                                  .n_gradients = count + PREEMPT_FLOATS,
-                                  .n_parameters = count + N_FLAGS,
-                                  .stream = rank->dev->stream};
-    param_server *server = NULL;
-    TRY(param_server_create(rank->group, &arrays, &server));
-    *self = server;
-    return STATUS_OK;
+    return rank->place.rank == 0;
 }
 
 /* The server alone has the optimizer's state: the others only count its steps. */
 static optimizer_part part_of_server(rank_context *rank, void *self)
 {
-    bool serves = param_server_is_here(self);
+    (void)self;
     return (optimizer_part){network_parameters(rank->net), network_gradients(rank->net),
-                            serves ? network_count(rank->net) : 0};
-}
-
-static void close_server(void *self)
-{
-    param_server_destroy(self);
+                            is_server(rank) ? network_count(rank->net) : 0};
 }
 
 static status forward_backward(rank_context *rank, void *self, const step_batch *b)
@@ -51,10 +37,21 @@ static status forward_backward(rank_context *rank, void *self, const step_batch 
     return strategy_ranks_forward_backward(rank, b, NULL, NULL);
 }
 
+/* The server's gradients become the mean over all ranks; the others' are spent: in place on all
+ * ranks, as a backend may scale there on the way in. */
 static status synchronize(rank_context *rank, void *self)
 {
+    (void)self;
     TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
-    return param_server_collect(self);
+    const collective c = {.kind = COLLECTIVE_REDUCE,
+                          .op = REDUCE_SUM,
+                          .type = DTYPE_F32,
+                          .in = rank->gradients,
+                          .out = rank->gradients,
+                          .count = network_count(rank->net) + PREEMPT_FLOATS,
+                          .prescale = 1.0f / (float)rank->place.world_size,
+                          .label = "gradients to rank 0"};
+    return process_group_run(rank->group, &c, rank->dev->stream);
 }
 
 /* The server's part of the optimizer's step: parameters and flags. */
@@ -73,15 +70,23 @@ static status serve(rank_context *rank)
 static status optimizer_step_at_server(rank_context *rank, void *self)
 {
     device *dev = rank->dev;
-    bool serves = param_server_is_here(self);
-    if (serves)
+    size_t count = network_count(rank->net);
+    const float *flags = rank->parameters + count;
+    const collective c = {.kind = COLLECTIVE_BROADCAST,
+                          .type = DTYPE_F32,
+                          .in = rank->parameters,
+                          .out = rank->parameters,
+                          .count = count + N_FLAGS,
+                          .prescale = 1,
+                          .label = "parameters from rank 0"};
+    (void)self;
+    if (is_server(rank))
         TRY(serve(rank));
     TRY(timeline_enter(&rank->timeline, MOMENT_BROADCAST));
-    TRY(param_server_publish(self));
-    const float *flags = rank->parameters + network_count(rank->net);
-    return serves ? STATUS_OK
-                  : dev->ops->copy(dev, &rank->state->scaling.overflow, &flags[OVERFLOW],
-                                   sizeof *flags);
+    TRY(process_group_run(rank->group, &c, dev->stream));
+    return is_server(rank) ? STATUS_OK
+                           : dev->ops->copy(dev, &rank->state->scaling.overflow, &flags[OVERFLOW],
+                                            sizeof *flags);
 }
 
 const strategy_ops strategy_ps = {
@@ -92,8 +97,6 @@ const strategy_ops strategy_ps = {
               .is_central = true,
               .can_be_captured = true},
     .check = check,
-    .open = open_server,
-    .close = close_server,
     .part = part_of_server,
     .scatter_state = strategy_ranks_scatter_parameters,
     .forward_backward = forward_backward,

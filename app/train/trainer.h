@@ -8,7 +8,6 @@
 #include "app/train/preempt.h"
 #include "app/train/run_folder.h"
 #include "app/train/run_records.h"
-#include "app/train/step_graphs.h"
 
 typedef struct trainer {
     rank_context *rank;

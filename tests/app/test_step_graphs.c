@@ -1,5 +1,5 @@
 /* A step of each size is run, then recorded, then replayed. */
-#include "app/train/step_graphs.h"
+#include "app/train/strategy.h"
 #include "tests/support/suite.h"
 
 enum { FULL = 64, LAST = 32, GRAPHS = 4 };
