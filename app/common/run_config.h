@@ -10,7 +10,7 @@
  *       "lr": {"value": 0.1, "origin": "flag"},
  *       "seed": {"value": 1, "origin": "default"}, ...}}
  *
- * `run` is what came of the settings (app/train/run_facts.h), under the names of result.json.
+ * `run` is what came of the settings (result_describe), under the names of result.json.
  * `settings` has every setting of `train` in the order of the help, by its flag's name with
  * underscores. A value is a JSON number, string or boolean; null if it was not given and has no
  * default of its own. Numbers have as many digits as it takes to read the same double back. An

@@ -2,7 +2,6 @@
 #ifndef MNIST_DDP_APP_TRAIN_EVALUATE_H
 #define MNIST_DDP_APP_TRAIN_EVALUATE_H
 
-#include "app/train/position.h"
 #include "app/train/rank_context.h"
 #include "model/checkpoint.h"
 

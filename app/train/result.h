@@ -1,10 +1,9 @@
-/* A run in numbers: the JSON line. */
+/* A run in numbers: what it is, and the JSON line of what it has come to. */
 #ifndef MNIST_DDP_APP_TRAIN_RESULT_H
 #define MNIST_DDP_APP_TRAIN_RESULT_H
 
 #include "app/common/run_config.h"
 #include "app/train/evaluate.h"
-#include "app/train/position.h"
 #include "app/train/rank_context.h"
 #include "model/checkpoint.h"
 
@@ -42,9 +41,11 @@ typedef struct result {
 
 void result_close(result *r);
 
-/* The run goes on with another number of ranks, at `at`. STATUS_NO_MEMORY. */
-status result_note_change(result *r, const rank_context *rank, const world_change *change,
-                          const position *at);
+/* What the run is, for config.json: what came of its settings, under the names of result.json; its
+ * data, the machine of this rank, and "hosts": the name of each once. All ranks call it; if the job
+ * has more than one host, they tell each other. STATUS_PEER, STATUS_TIMEOUT as a collective. Memory
+ * that runs out is noted (base/json_text.h). */
+status result_describe(json_t *object, const rank_context *rank);
 
 /* After the loop: what all ranks and replicas have taken. All ranks call it. */
 status result_finish(result *r, const rank_context *rank);

@@ -3,7 +3,6 @@
 #define MNIST_DDP_APP_TRAIN_RUN_FOLDER_H
 
 #include "app/common/run_config.h"
-#include "app/train/position.h"
 #include "app/train/rank_context.h"
 #include "base/file.h"
 #include "model/checkpoint.h"
@@ -59,15 +58,18 @@ status run_folder_continue(const rank_context *rank, const position *at, run_fol
 status run_folder_check_own(run_folder *folder, const rank_context *rank);
 void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
 
-/* Restores the newest checkpoint that is whole and fits into network and optimizer, and where it
- * stood into *at, and makes sure that its model is the one beside it; leaves *at alone if there is
- * none and need be none. *best is the one with the best test, .test.images 0 if there is none.
- * *change is set if that was with another number of ranks.
+/* Restores the newest checkpoint that is whole and fits into network and optimizer, sets *was to
+ * it, and makes sure that its model is the one beside it; leaves *was alone if there is none and
+ * need be none. *best is the one with the best test, .test.images 0 if there is none.
  * STATUS_INVALID if the run was started with another seed, batch, model or optimizer, if a
  * checkpoint is asked for and there is none, if none fits, and if workers started again find what
  * another launch has left. */
-status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
-                         checkpoint_state *best, world_change *change);
+status run_folder_resume(run_folder *folder, rank_context *rank, checkpoint_state *was,
+                         checkpoint_state *best);
+
+/* Sets rank->sums. `began`: those of the checkpoint or round that the run goes on from; "": it
+ * begins. Rank 0 says so if it adds in another order now. */
+void run_folder_continue_sums(rank_context *rank, const char *began);
 
 /* Writes config.json (app/common/run_config.h): `start` has the rest. */
 status run_folder_write_config(const run_folder *folder, const run_start *start);

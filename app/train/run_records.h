@@ -10,7 +10,6 @@
 
 #include "app/common/event_log.h"
 #include "app/train/metrics.h"
-#include "app/train/position.h"
 #include "app/train/progress.h"
 #include "app/train/result.h"
 #include "kernels/readback.h"

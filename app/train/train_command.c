@@ -10,17 +10,15 @@
 #include "app/train/elastic.h"
 #include "app/train/eval_document.h"
 #include "app/train/failure.h"
-#include "app/train/position.h"
 #include "app/train/progress.h"
 #include "app/train/rank_context.h"
 #include "app/train/result.h"
-#include "app/train/run_facts.h"
-#include "app/train/run_identity.h"
 #include "app/train/trainer.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "data/sampler.h"
 #include "kernels/ops.h"
 #include "model/checkpoint.h"
 
@@ -37,18 +35,18 @@
 enum { KEPT_STATE_NONE = -1 };
 
 /* Where a run stands, and with whom it came there. */
-typedef struct kept_place {
+typedef struct run_place {
     position at;
-    former_world world;
+    former_world world; /* .size is 0: the run begins */
     test_found best;
-    char sums[CHECKPOINT_SUMS_BYTES];
-    int64_t began_ns; /* the run, by this process's clock */
-} kept_place;
+    char sums[CHECKPOINT_SUMS_BYTES]; /* of rank_context */
+    int64_t began_ns;                 /* the run, by this process's clock */
+} run_place;
 
 /* Begins as {.step = KEPT_STATE_NONE}. */
 typedef struct kept_state {
     int64_t step; /* place.at.step; KEPT_STATE_NONE: there is nothing else */
-    kept_place place;
+    run_place place;
     size_t count;
     float *parameters;                   /* (count), owned */
     float *states[OPTIMIZER_MAX_STATES]; /* (count) each, owned; NULL: the optimizer has fewer */
@@ -66,6 +64,7 @@ typedef struct training {
     result result;
     trainer trainer;
     rendezvous_place place;                /* of the round */
+    run_place from;                        /* that it goes on from */
     bool runs;                             /* the round's ranks have begun, or gone on */
     bool survives;                         /* the round is over, and the process goes on */
     bool is_done;                          /* the run is, and rank 0 has said what it came to */
@@ -102,7 +101,7 @@ static status copy_all(rank_context *rank, kept_state *out)
  * enqueued waits for another rank.
  * `updates`: of the optimizer; it may have begun one that has not come to its end. On failure there
  * is KEPT_STATE_NONE. */
-static status kept_state_take(rank_context *rank, const kept_place *place, int64_t updates,
+static status kept_state_take(rank_context *rank, const run_place *place, int64_t updates,
                               kept_state *out)
 {
     const accelerator_ops *accelerator = rank->dev->ops->accelerator;
@@ -159,28 +158,17 @@ static status find_newest(training *t, int *out)
     return st;
 }
 
-static status share_path(training *t, int root)
+/* t->from of `root` is that of all, and so is the run's folder, as any may be rank 0 later. What is
+ * sent of the beginning is how long ago it was: clocks of hosts differ. */
+static status share_place(training *t, int root)
 {
+    run_place *from = &t->from;
+    int64_t now_ns = clock_now_ns();
+    from->began_ns = now_ns - from->began_ns;
+    TRY(process_group_broadcast(t->rank.group, from, sizeof *from, DTYPE_U8, root, NULL));
+    from->began_ns = now_ns - from->began_ns;
     return process_group_broadcast(t->rank.group, t->folder.path, sizeof t->folder.path, DTYPE_U8,
                                    root, NULL);
-}
-
-/* Rank 0 has opened the run's folder: all ranks learn its name, as any may be rank 0 later. */
-static status rounds_share_folder(training *t)
-{
-    return share_path(t, 0);
-}
-
-/* `here` of `root` is that of all, and so is the run's folder. What is sent of the beginning is how
- * long ago it was: clocks of hosts differ. */
-static status share_place(training *t, int root, kept_place *here)
-{
-    int64_t now_ns = clock_now_ns();
-    here->began_ns = now_ns - here->began_ns;
-    TRY(process_group_broadcast(t->rank.group, here, sizeof *here, DTYPE_U8, root, NULL));
-    here->began_ns = now_ns - here->began_ns;
-    t->progress.started_ns = here->began_ns;
-    return share_path(t, root);
 }
 
 /* Rank 0 does it; if it fails, that one says why, and the others end with `refusal`. */
@@ -208,16 +196,79 @@ static status continue_folder(training *t)
     return STATUS_OK;
 }
 
-/* Another number of ranks. */
-static status change_world(training *t, const former_world *was, position *at)
+/* Another number of ranks goes on: what no step of the epoch has used is dealt out anew, each image
+ * once. */
+
+static former_world world_of(const rank_context *rank)
 {
-    rank_context *rank = &t->rank;
-    world_change change;
-    TRY(world_change_make(rank, was, at, &change));
+    return (former_world){.size = rank->place.world_size,
+                          .batch_size = rank->settings.batch_size,
+                          .accum = rank->opts->accum,
+                          .lr = rank->settings.schedule.lr};
+}
+
+static void say_change(const rank_context *rank, const former_world *from, const position *at,
+                       uint32_t left, const sampler_plan *plan)
+{
+    int64_t was = from->size, batch_size = from->batch_size;
+    int now = rank->place.world_size;
+    LOG_V("world size %" PRId64 " -> %d: batch %" PRId64 " -> %d of each rank, %" PRId64
+          " -> %" PRId64 " of all (--elastic-batch=%s)",
+          was, now, batch_size, rank->settings.batch_size, was * batch_size * from->accum,
+          rank_context_global_batch(rank), rank_settings_elastic_batch(rank->opts));
+    if (rank->opts->scale_lr)
+        LOG_V("--lr %g x %" PRId64 " ranks -> %g x %d ranks: the learning rate is %g, was %g",
+              rank->settings.lr, was, rank->settings.lr, now, rank->settings.schedule.lr, from->lr);
+    if (at->epoch_first > 0 && left > 0)
+        LOG_V("world size %" PRId64 " -> %d: %u images of epoch %" PRId64
+              " are left and are redistributed (%u repeated, %u dropped)",
+              was, now, left, at->epoch + 1, plan->padded, plan->dropped);
+}
+
+/* In result.json. */
+static status note_change(training *t, const former_world *from, const position *at, uint32_t left,
+                          const sampler_plan *plan)
+{
+    const rank_context *rank = &t->rank;
+    json_t *one = json_object();
+    if (t->result.changes == NULL)
+        t->result.changes = json_array();
+    json_object_set_new(one, "round", json_integer(rank->place.round));
+    json_object_set_new(one, "step", json_integer(at->step));
+    json_object_set_new(one, "epoch", json_integer(at->epoch + 1));
+    json_object_set_new(one, "world_size_before", json_integer(from->size));
+    json_object_set_new(one, "world_size", json_integer(rank->place.world_size));
+    json_object_set_new(one, "batch_size", json_integer(rank->settings.batch_size));
+    json_object_set_new(one, "global_batch", json_integer(rank_context_global_batch(rank)));
+    json_object_set_new(one, "lr", json_real(rank->settings.schedule.lr));
+    json_object_set_new(one, "images_left", json_integer(left));
+    json_object_set_new(one, "repeated", json_integer(plan->padded));
+    json_object_set_new(one, "dropped", json_integer(plan->dropped));
+    return json_array_append_new(t->result.changes, one) == 0
+               ? STATUS_OK
+               : FAIL(STATUS_NO_MEMORY, "a change of the number of ranks");
+}
+
+/* Moves *at, where the former world stood, to where this one begins. The same on all ranks. */
+static status change_world(training *t, const former_world *from, position *at)
+{
+    const rank_context *rank = &t->rank;
+    sampler_plan plan;
+    sampler_options rest = {.samples = rank->train_set.count,
+                            .first = (uint32_t)at->epoch_first,
+                            .world_size = (int)from->size,
+                            .drop_last = rank->opts->drop_last};
+    double taken = (double)at->step_in_epoch * (double)from->batch_size * (double)from->accum;
+    rest.first = taken < (double)UINT32_MAX ? sampler_used(&rest, (uint64_t)taken) : rest.samples;
+    rest.world_size = rank->place.world_size;
+    TRY(sampler_check(&rest, &plan));
+    at->epoch_first = rest.first;
+    at->step_in_epoch = 0;
+    at->world_changes++;
     if (rank->place.rank != 0)
         return STATUS_OK;
-    world_change_say(rank, &change, at);
-    return result_note_change(&t->result, rank, &change, at);
+    say_change(rank, from, at, rest.samples - rest.first, &plan);
+    return note_change(t, from, at, rest.samples - rest.first, &plan);
 }
 
 static void say_round(training *t, int root)
@@ -235,36 +286,6 @@ static void say_round(training *t, int root)
                   "round %" PRId64 ": %d ranks go on after %s (step %" PRId64
                   ") with the state of rank %d, in the processes that live%s",
                   rank->place.round, rank->place.world_size, place, at->step, root, took);
-}
-
-/* The ranks have opened a round. If any of them has the state of an earlier one, all take the
- * newest, from the lowest rank that has it; rank 0 goes on in the run's folder. *continues: whether
- * that is so; else the run begins as ever. */
-static status rounds_continue(training *t, bool *continues)
-{
-    rank_context *rank = &t->rank;
-    kept_place here = t->kept.place; /* the rank's own stays what it is until it keeps another */
-    int root = -1;
-    *continues = false;
-    if (t->link == NULL)
-        return STATUS_OK;
-    TRY(find_newest(t, &root));
-    if (root < 0)
-        return STATUS_OK;
-    TRY(share_place(t, root, &here));
-    if (rank->place.rank == root)
-        TRY(kept_state_restore(&t->kept, rank));
-    TRY(strategy_scatter_state(rank->strategy, root));
-    t->trainer.at = here.at;
-    t->result.best = here.best;
-    if (rank->place.rank == 0)
-        say_round(t, root);
-    run_identity_continue_sums(rank, here.sums);
-    if (here.world.size != rank->place.world_size)
-        TRY(change_world(t, &here.world, &t->trainer.at));
-    TRY(rounds_let_first(t, continue_folder, "rank 0 cannot go on in the run's folder"));
-    *continues = true;
-    return STATUS_OK;
 }
 
 /* Whether `st` is what a lost rank makes of another one's wait. */
@@ -310,7 +331,7 @@ static status rounds_keep(training *t)
         at.epoch_s =
             clock_seconds(clock_now_ns() - t->trainer.epoch_began_ns - t->trainer.tested_ns);
     at.epoch_timed += commit->images;
-    kept_place here = {at, world_change_now(&t->rank), t->result.best, "", t->progress.started_ns};
+    run_place here = {at, world_of(&t->rank), t->result.best, "", t->progress.started_ns};
     memcpy(here.sums, t->rank.sums, sizeof here.sums);
     return kept_state_take(&t->rank, &here, commit->updates + at.step - t->trainer.began.step,
                            &t->kept);
@@ -375,12 +396,21 @@ static status load_weights(const rank_context *rank, int *exit_code)
 
 static status resume(training *t)
 {
-    checkpoint_state best = {0};
-    world_change change = {0};
-    TRY(run_folder_resume(&t->folder, &t->rank, &t->trainer.at, &best, &change));
-    if (change.was.size > 0)
-        TRY(result_note_change(&t->result, &t->rank, &change, &t->trainer.at));
-    t->result.best = (test_found){best.test, best.step, best.epoch + (best.step_in_epoch > 0)};
+    checkpoint_state was = {0}, best = {0};
+    TRY(run_folder_resume(&t->folder, &t->rank, &was, &best));
+    run_place *from = &t->from;
+    from->at = (position){was.epoch,
+                          was.step_in_epoch,
+                          was.step,
+                          was.epoch_loss,
+                          was.epoch_samples,
+                          was.epoch_first,
+                          was.world_changes,
+                          0,
+                          0};
+    from->world = (former_world){was.world_size, was.batch_size, was.accum, was.lr};
+    from->best = (test_found){best.test, best.step, best.epoch + (best.step_in_epoch > 0)};
+    memcpy(from->sums, was.sums, sizeof from->sums);
     return STATUS_OK;
 }
 
@@ -408,27 +438,7 @@ static status open_start(training *t)
     TRY(run_folder_open(rank, &t->folder));
     if (!t->folder.is_dry)
         run_log_open(t->folder.path);
-    if (run_folder_resume_mode(rank) != RESUME_NEVER)
-        TRY(resume(t));
-    log_start(rank, &t->trainer.at);
-    return STATUS_OK;
-}
-
-/* All ranks then stand where rank 0 stands, and know its best test. */
-static status start_run(training *t)
-{
-    const rank_context *rank = &t->rank;
-    bool begins = rank->opts->init == NULL && run_folder_resume_mode(rank) == RESUME_NEVER;
-    TRY(rounds_let_first(t, open_start, "rank 0 has refused to start the run"));
-    if (t->link != NULL)
-        TRY(rounds_share_folder(t));
-    if (begins)
-        return STATUS_OK;
-    TRY(process_group_broadcast(rank->group, &t->trainer.at, sizeof t->trainer.at, DTYPE_U8, 0,
-                                NULL));
-    TRY(process_group_broadcast(rank->group, &t->result.best, sizeof t->result.best, DTYPE_U8, 0,
-                                NULL));
-    return strategy_scatter_state(rank->strategy, 0);
+    return run_folder_resume_mode(rank) != RESUME_NEVER ? resume(t) : STATUS_OK;
 }
 
 /* In --event-log, with the times of a change of rounds. */
@@ -444,16 +454,52 @@ static status log_opening(training *t)
     return STATUS_OK;
 }
 
+/* All ranks go on from where `root` stands, whose state a round has kept; -1: rank 0 has opened the
+ * run's folder. */
+static status take_place(training *t, int root)
+{
+    rank_context *rank = &t->rank;
+    const run_place *from = &t->from;
+    t->trainer.at = from->at;
+    t->result.best = from->best;
+    t->progress.started_ns = from->began_ns;
+    if (root >= 0 && rank->place.rank == 0)
+        say_round(t, root);
+    run_folder_continue_sums(rank, from->sums);
+    if (from->world.size > 0 && from->world.size != rank->place.world_size)
+        TRY(change_world(t, &from->world, &t->trainer.at));
+    if (root >= 0)
+        return rounds_let_first(t, continue_folder, "rank 0 cannot go on in the run's folder");
+    if (rank->place.rank == 0)
+        log_start(rank, &t->trainer.at);
+    return STATUS_OK;
+}
+
+/* The ranks have opened a round. If any of them has the state of an earlier one, all take the
+ * newest, from the lowest rank that has it, and rank 0 goes on in the run's folder; else all take
+ * what rank 0 starts from. */
 static status begin(training *t)
 {
-    bool continues = false;
-    TRY(rounds_continue(t, &continues));
-    if (!continues)
-        TRY(start_run(t));
-    if (t->rank.sums[0] == '\0') /* the run begins */
-        run_identity_continue_sums(&t->rank, "");
+    rank_context *rank = &t->rank;
+    int root = -1;
+    t->from = (run_place){.began_ns = t->progress.started_ns};
+    if (t->link != NULL)
+        TRY(find_newest(t, &root));
+    bool anew = root < 0 && rank->opts->init == NULL &&
+                run_folder_resume_mode(rank) == RESUME_NEVER; /* all have the same already */
+    if (root < 0)
+        TRY(rounds_let_first(t, open_start, "rank 0 has refused to start the run"));
+    if (rank->place.rank == root) {
+        t->from = t->kept.place; /* the rank's own stays what it is until it keeps another */
+        TRY(kept_state_restore(&t->kept, rank));
+    }
+    if (t->link != NULL || !anew)
+        TRY(share_place(t, root < 0 ? 0 : root));
+    if (!anew)
+        TRY(strategy_scatter_state(rank->strategy, root < 0 ? 0 : root));
+    TRY(take_place(t, root));
     t->trainer.began = t->trainer.at;
-    strategy_commit_begin(t->rank.strategy);
+    strategy_commit_begin(rank->strategy);
     t->runs = true;
     return log_opening(t);
 }
@@ -578,7 +624,7 @@ static void explain_subject(progress *p, const char *subject, explain_fn *explai
 }
 
 /* Of rank 0: who is where, who gets which samples, what moves in a step, and what memory it takes.
- * `run`: with the facts of run_facts_add_hosts. */
+ * `run`: with the facts of result_describe. */
 static void explanation_say(progress *p, const json_t *run)
 {
     static const struct {
@@ -909,9 +955,7 @@ static void say_start(training *t, const json_t *run)
 static status tell_start(training *t)
 {
     json_t *run = json_object();
-    run_facts_add(run, &t->rank);
-    run_facts_add_place(run, &t->rank);
-    status st = run_facts_add_hosts(run, &t->rank);
+    status st = result_describe(run, &t->rank);
     if (st == STATUS_OK) { /* the last wait for other ranks before the first step */
         rank_signals_train(&t->signals);
         write_config(t, run);

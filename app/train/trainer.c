@@ -4,7 +4,6 @@
 
 #include "app/train/elastic.h"
 #include "app/train/evaluate.h"
-#include "app/train/position.h"
 #include "app/train/rank_context.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -216,6 +215,16 @@ static void epoch_order_look(const rank_context *rank, int64_t epoch)
               (long long)epoch + 1, (long long)epoch);
 }
 
+/* The learning rate of step `step` of the epoch at `at`, in this world: other worlds have had their
+ * share of the epoch's steps before it. */
+static double lr_of(rank_context *rank, const position *at, int64_t step)
+{
+    int64_t steps = loader_steps(rank->loader), before = at->epoch * steps;
+    int64_t others = steps * at->epoch_first / (int64_t)rank->train_set.count;
+    int64_t found = before + others + step, last = before + steps - 1;
+    return schedule_lr(&rank->schedule, found < last ? found : last);
+}
+
 static status begin_steps(trainer *t)
 {
     rank_context *rank = t->rank;
@@ -243,10 +252,10 @@ static status train_epoch(trainer *t)
     int steps = fault_steps(&t->fault, rank->opts->dry_run ? 1 : epoch_steps);
     t->epoch_steps = steps;
     if (t->at.step_in_epoch > 0) /* resumed, perhaps after the last of them */
-        t->lr = world_change_lr(rank, &t->at, t->at.step_in_epoch - 1);
+        t->lr = lr_of(rank, &t->at, t->at.step_in_epoch - 1);
     for (int step = (int)t->at.step_in_epoch;
          step < steps && !preempt_ends_round(&rank->stop) && !t->reached; step++) {
-        t->lr = world_change_lr(rank, &t->at, step);
+        t->lr = lr_of(rank, &t->at, step);
         TRY(run_step(t, step));
         TRY(follow_step(t, step, steps));
     }
