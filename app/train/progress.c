@@ -68,29 +68,28 @@ void progress_open(const rank_context *rank, const rank_signals *signals, int64_
 
 /* The first step takes longer than the others: as soon as there is a second one, time counts from
  * its end. Tests and checkpoints count: as many are to come. */
-static void estimate_end(pace *p, const rank_context *rank, const step_line *line)
+static void estimate_end(pace *p, const rank_context *rank, const step_facts *f)
 {
-    int64_t step = line->epoch * line->steps + line->step;
-    int64_t left = rank->opts->epochs * line->steps - step - 1;
+    int64_t step = f->epoch * f->steps + f->step;
+    int64_t left = rank->opts->epochs * f->steps - step - 1;
     int64_t since_ns = p->is_under_way ? p->first_ns : p->epoch_started_ns;
     int64_t done = p->is_under_way ? step - p->first_step : 1;
     if (!p->is_under_way) {
         p->is_under_way = true;
         p->first_step = step;
-        p->first_ns = line->now_ns;
+        p->first_ns = f->now_ns;
     }
     if (done > 0)
-        p->end_ns = line->now_ns +
-                    (int64_t)((double)(line->now_ns - since_ns) * (double)left / (double)done);
+        p->end_ns =
+            f->now_ns + (int64_t)((double)(f->now_ns - since_ns) * (double)left / (double)done);
 }
 
-static void pace_note(pace *p, const rank_context *rank, const step_line *line)
+static void pace_note(pace *p, const rank_context *rank, const step_facts *f)
 {
-    double elapsed_s = clock_seconds(line->now_ns - p->epoch_started_ns);
-    p->images_per_s =
-        (double)line->samples * rank->place.world_size / (elapsed_s > 0 ? elapsed_s : 1);
+    double elapsed_s = clock_seconds(f->now_ns - p->epoch_started_ns);
+    p->images_per_s = (double)f->samples * rank->place.world_size / (elapsed_s > 0 ? elapsed_s : 1);
     p->steps_per_s = p->images_per_s / (double)rank_context_global_batch(rank);
-    estimate_end(p, rank, line);
+    estimate_end(p, rank, f);
 }
 
 /* A wait that is shown lasts a second, and whom it is for is looked up once a second. */
@@ -170,7 +169,7 @@ static void tell_training(const progress *p, status_parts *out)
 {
     int steps = p->step.steps;
     status_parts_add(out, DOING_PRIORITY, "%*d/%d", digits(steps), p->step.step + 1, steps);
-    status_parts_add(out, LOSS_PRIORITY, "loss %.4f", p->loss);
+    status_parts_add(out, LOSS_PRIORITY, "loss %.4f", p->step.loss);
     status_parts_add(out, IMAGES_PRIORITY, "%.0f images/s", p->pace.images_per_s);
     status_parts_add(out, STEPS_PRIORITY,
                      p->pace.steps_per_s < 10 ? "%.1f steps/s" : "%.0f steps/s",
@@ -418,31 +417,31 @@ static bool shows_steps(const progress *p)
 }
 
 /* ", 8405 images/s, 1:05 passed, 3:40 left"; nothing of that before two seconds tell it. */
-static void print_timed(progress *p, const step_line *line, double loss)
+static void print_timed(progress *p, const step_facts *f)
 {
     char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES], rest[96] = "";
-    p->next_line_ns = line->now_ns + LINE_NS;
-    status_parts_time(clock_seconds(line->now_ns - p->started_ns), passed);
-    status_parts_time(clock_seconds(p->pace.end_ns - line->now_ns), left);
-    if (line->now_ns - p->pace.first_ns >= LINE_NS)
+    p->next_line_ns = f->now_ns + LINE_NS;
+    status_parts_time(clock_seconds(f->now_ns - p->started_ns), passed);
+    status_parts_time(clock_seconds(p->pace.end_ns - f->now_ns), left);
+    if (f->now_ns - p->pace.first_ns >= LINE_NS)
         snprintf(rest, sizeof rest, ", %.0f images/s, %s passed, %s left", p->pace.images_per_s,
                  passed, left);
-    print(p, shows_steps(p), "epoch %lld/%lld step %d/%d loss %.4f%s\n", (long long)line->epoch + 1,
-          (long long)p->rank->opts->epochs, line->step + 1, line->steps, loss, rest);
+    print(p, shows_steps(p), "epoch %lld/%lld step %d/%d loss %.4f%s\n", (long long)f->epoch + 1,
+          (long long)p->rank->opts->epochs, f->step + 1, f->steps, f->loss, rest);
 }
 
-static void print_step(progress *p, const step_line *line, double loss)
+static void print_step(progress *p, const step_facts *f)
 {
     const options *o = p->rank->opts;
     if (p->by == PROGRESS_BY_TIME)
-        print_timed(p, line, loss);
+        print_timed(p, f);
     else if (p->style == PROGRESS_PYTORCH)
         print(p, shows_steps(p), "Train Epoch: %lld [%lld/%u (%.0f%%)]\tLoss: %.6f\n",
-              (long long)line->epoch + 1, (long long)line->step * line->batch_n * o->accum,
-              p->rank->train_set.count, 100.0 * line->step / line->steps, loss);
+              (long long)f->epoch + 1, (long long)f->step * f->batch_n * o->accum,
+              p->rank->train_set.count, 100.0 * f->step / f->steps, f->loss);
     else
-        print(p, shows_steps(p), "epoch %lld/%lld step %d/%d loss %.4f\n",
-              (long long)line->epoch + 1, (long long)o->epochs, line->step + 1, line->steps, loss);
+        print(p, shows_steps(p), "epoch %lld/%lld step %d/%d loss %.4f\n", (long long)f->epoch + 1,
+              (long long)o->epochs, f->step + 1, f->steps, f->loss);
 }
 
 /* "nan", whatever its sign. */
@@ -451,20 +450,20 @@ static double plain(double loss)
     return isnan(loss) ? (double)NAN : loss;
 }
 
-void progress_step(progress *p, const step_line *line, double loss)
+void progress_step(progress *p, const step_facts *made)
 {
-    loss = plain(loss);
+    step_facts f = *made;
+    f.loss = plain(f.loss);
     if (p->bar.open)
         pthread_mutex_lock(&p->bar.lock);
-    pace_note(&p->pace, p->rank, line);
-    p->step = *line;
-    p->loss = loss;
+    pace_note(&p->pace, p->rank, &f);
+    p->step = f;
     if (p->bar.open)
         pthread_mutex_unlock(&p->bar.lock);
     atomic_store_explicit(&p->bar_has_step, false, memory_order_relaxed);
-    rank_status_pace(p->rank->page, loss, p->pace.images_per_s);
-    if (line_is_due(p, line->step))
-        print_step(p, line, loss);
+    rank_status_pace(p->rank->page, f.loss, p->pace.images_per_s);
+    if (line_is_due(p, f.step))
+        print_step(p, &f);
 }
 
 enum { TESTED_BYTES = 128 };
@@ -479,48 +478,41 @@ static void describe_test(const progress *p, const evaluation *test, char out[TE
              (long long)test->images);
 }
 
-/* The lines of pytorch/examples, if that is the style. */
+/* The lines of pytorch/examples. */
 static void print_pytorch_test(progress *p, const evaluation *test)
 {
-    if (p->style == PROGRESS_PYTORCH && test != NULL)
-        progress_line(p, "\n%c%s set: Average loss: %.4f, Accuracy: %lld/%lld (%.0f%%)\n",
-                      toupper((unsigned char)test->name[0]), test->name + 1, test->loss,
-                      (long long)test->correct, (long long)test->images,
-                      100 * evaluation_accuracy(test));
+    progress_line(p, "\n%c%s set: Average loss: %.4f, Accuracy: %lld/%lld (%.0f%%)\n",
+                  toupper((unsigned char)test->name[0]), test->name + 1, test->loss,
+                  (long long)test->correct, (long long)test->images,
+                  100 * evaluation_accuracy(test));
 }
 
-void progress_test(progress *p, int64_t epoch, int step, int steps, const evaluation *test)
+void progress_test(progress *p, const test_facts *f)
 {
     char tested[TESTED_BYTES];
-    p->pace.epoch_started_ns += (int64_t)(test->elapsed_s * 1e9);
-    print_pytorch_test(p, test);
-    describe_test(p, test, tested);
-    if (p->style != PROGRESS_PYTORCH)
-        progress_line(p, "epoch %lld/%lld step %d/%d: %s", (long long)epoch + 1,
-                      (long long)p->rank->opts->epochs, step + 1, steps, tested);
-}
-
-void progress_test_at_end(progress *p, const evaluation *test)
-{
-    char tested[TESTED_BYTES];
-    print_pytorch_test(p, test);
-    describe_test(p, test, tested);
-    if (p->style != PROGRESS_PYTORCH)
+    p->pace.epoch_started_ns += (int64_t)(f->found->elapsed_s * 1e9);
+    describe_test(p, f->found, tested);
+    if (p->style == PROGRESS_PYTORCH)
+        print_pytorch_test(p, f->found);
+    else if (f->steps == 0)
         progress_line(p, "%s", tested);
+    else
+        progress_line(p, "epoch %lld/%lld step %d/%d: %s", (long long)f->epoch + 1,
+                      (long long)p->rank->opts->epochs, f->step + 1, f->steps, tested);
 }
 
-void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, double train_loss,
-                    const evaluation *test)
+void progress_epoch(progress *p, const epoch_facts *f)
 {
     char tested[TESTED_BYTES] = "";
-    print_pytorch_test(p, test);
-    if (test != NULL)
-        describe_test(p, test, tested);
+    if (f->tested != NULL)
+        describe_test(p, f->tested, tested);
     if (p->style != PROGRESS_PYTORCH)
         progress_line(p, "epoch %lld/%lld: %.2f s, %.0f images/s, train loss %.4f%s%s",
-                      (long long)epoch + 1, (long long)p->rank->opts->epochs, train_s,
-                      (double)images / train_s, plain(train_loss), test != NULL ? ", " : "",
-                      tested);
+                      (long long)f->epoch + 1, (long long)p->rank->opts->epochs, f->train_s,
+                      (double)f->images / f->train_s, plain(f->train_loss),
+                      f->tested != NULL ? ", " : "", tested);
+    else if (f->tested != NULL)
+        print_pytorch_test(p, f->tested);
 }
 
 void progress_end(progress *p, int64_t epochs)

@@ -25,13 +25,33 @@ typedef enum progress_due {
     PROGRESS_BY_TIME,  /* every two seconds */
 } progress_due;
 
-/* A step that has been taken: what a line about it says, beside its loss. */
-typedef struct step_line {
-    int64_t epoch, now_ns;
-    int step, steps;  /* step: of the epoch's `steps`, from 0 */
-    uint32_t samples; /* of this rank's epoch that are done */
-    int batch_n;      /* of the last batch */
-} step_line;
+/* What the loop of a run publishes (run_records.h), of which the log has lines. */
+
+/* A step that was made. */
+typedef struct step_facts {
+    int64_t number;        /* of the run, from 1 */
+    int64_t epoch, now_ns; /* epoch: from 0 */
+    int step, steps;       /* step: of the epoch's `steps`, from 0 */
+    uint32_t samples;      /* of this rank's epoch that are done */
+    int batch_n;           /* of the last batch */
+    double lr;
+    double loss, grad_norm; /* of this rank's last batch */
+} step_facts;
+
+typedef struct test_facts {
+    const evaluation *found;
+    int64_t number, epoch; /* of steps that are done; epoch: from 0 */
+    int step, steps; /* step: the last one, from 0, of the epoch's; steps 0: at the run's end */
+    double lr;
+} test_facts;
+
+typedef struct epoch_facts {
+    int64_t number, epoch; /* as of a test */
+    double train_s, train_loss;
+    int64_t images; /* of all ranks in train_s */
+    double lr;
+    const evaluation *tested; /* NULL: it was not */
+} epoch_facts;
 
 /* How fast a training goes, and when it ends if it goes on so. Begins zeroed. */
 typedef struct pace {
@@ -63,8 +83,7 @@ typedef struct progress {
     int64_t start_epoch;     /* completed before this start of the run */
 
     status_line bar;
-    step_line step; /* the latest, its loss and its pace: with the bar's lock */
-    double loss;
+    step_facts step; /* the latest, and its pace: with the bar's lock */
     pace pace;
     atomic_bool bar_has_step; /* the bar has shown the latest step: another one is wanted */
 
@@ -92,20 +111,10 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
 /* Whether step `step` (from 0) of `steps` is to be said or shown. */
 bool progress_wants_step(const progress *p, int step, int steps);
 
-/* `loss` is rank 0's own: the mean of its last batch. */
-void progress_step(progress *p, const step_line *line, double loss);
-
 void progress_epoch_start(progress *p);
-
-/* After step `step` (from 0) of the epoch's `steps`. */
-void progress_test(progress *p, int64_t epoch, int step, int steps, const evaluation *test);
-
-/* On the test images, if others have decided about the run. */
-void progress_test_at_end(progress *p, const evaluation *test);
-
-/* `test` is NULL after an epoch that is not tested. */
-void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, double train_loss,
-                    const evaluation *test);
+void progress_step(progress *p, const step_facts *f);
+void progress_test(progress *p, const test_facts *f);
+void progress_epoch(progress *p, const epoch_facts *f);
 void progress_line(progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* "what: path", whatever bytes the path is of. */

@@ -9,52 +9,26 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* The log, and the status line below it. */
-
-static bool shows_step(const run_records *r, const step_facts *f)
-{
-    return progress_wants_step(r->progress, f->line.step, f->line.steps);
-}
-
-static void show_step(run_records *r, const step_facts *f)
-{
-    progress_step(r->progress, &f->line, f->loss);
-}
-
-static void show_test(run_records *r, const test_facts *f)
-{
-    if (f->steps > 0)
-        progress_test(r->progress, f->epoch, f->step, f->steps, f->found);
-    else
-        progress_test_at_end(r->progress, f->found);
-}
-
-static void show_epoch(run_records *r, const epoch_facts *f)
-{
-    progress_epoch(r->progress, f->epoch, f->train_s, f->images, f->train_loss, f->tested);
-}
-
 /* metrics.jsonl and the event file. */
 
 static bool keeps_step(const run_records *r, const step_facts *f)
 {
-    return r->metrics != NULL && f->line.step % r->rank->opts->log_interval == 0;
+    return r->metrics != NULL && f->step % r->rank->opts->log_interval == 0;
 }
 
 static void keep_step(run_records *r, const step_facts *f)
 {
-    double images = (double)(f->line.samples - r->rate_since) * r->rank->place.world_size;
+    double images = (double)(f->samples - r->rate_since) * r->rank->place.world_size;
     metrics_entry entry = {.event = METRICS_STEP,
                            .step = f->number,
-                           .epoch = f->line.epoch,
-                           .now_ns = f->line.now_ns,
+                           .epoch = f->epoch,
+                           .now_ns = f->now_ns,
                            .loss = f->loss,
                            .grad_norm = f->grad_norm,
                            .lr = f->lr,
-                           .images_per_s =
-                               images / clock_seconds(f->line.now_ns - r->rate_since_ns)};
-    r->rate_since_ns = f->line.now_ns;
-    r->rate_since = f->line.samples;
+                           .images_per_s = images / clock_seconds(f->now_ns - r->rate_since_ns)};
+    r->rate_since_ns = f->now_ns;
+    r->rate_since = f->samples;
     metrics_add(r->metrics, &entry);
 }
 
@@ -144,21 +118,7 @@ static void log_step_begins(run_records *r, const position *at, int step)
     event_log_step_begins(r->events, &r->step);
 }
 
-static status log_first_step(run_records *r)
-{
-    if (r->events != NULL && !r->has_stepped)
-        event_log_first_step(r->events, &r->step);
-    r->has_stepped = true;
-    return STATUS_OK;
-}
-
 /* result.json. */
-
-static void look_before(run_records *r, const position *at, int step)
-{
-    (void)at, (void)step;
-    r->before = strategy_use(r->rank->strategy, 0);
-}
 
 /* A replayed step moves as many bytes as its recording did; no call counts them. The run's first
  * step has ended only when the device has done it. */
@@ -188,35 +148,7 @@ static void count_epoch(run_records *r, const epoch_facts *f)
     to->images_per_s = fmax(to->images_per_s, epoch_rate(f));
 }
 
-static void count_checkpoint(run_records *r, status st)
-{
-    if (st == STATUS_OK)
-        return;
-    LOG_E("checkpoint not written: %s", status_text());
-    r->result->failed_checkpoints++;
-}
-
-/* NULL: not interested. */
-typedef struct run_listener {
-    void (*step_begins)(run_records *r, const position *at, int step);
-    status (*step_ends)(run_records *r);
-    bool (*wants)(const run_records *r, const step_facts *f); /* to hear of the step */
-    void (*step)(run_records *r, const step_facts *f);
-    void (*test)(run_records *r, const test_facts *f);
-    void (*epoch)(run_records *r, const epoch_facts *f);
-    void (*checkpoint)(run_records *r, status st);
-} run_listener;
-
-static const run_listener LISTENERS[] = {
-    {.wants = keeps_step, .step = keep_step, .test = keep_test, .epoch = keep_epoch},
-    {.wants = shows_step, .step = show_step, .test = show_test, .epoch = show_epoch},
-    {.step_begins = log_step_begins, .step_ends = log_first_step},
-    {.step_begins = look_before,
-     .step_ends = count_step,
-     .epoch = count_epoch,
-     .checkpoint = count_checkpoint},
-};
-enum { N_LISTENERS = sizeof LISTENERS / sizeof LISTENERS[0] };
+/* Who hears of what. */
 
 status run_records_open(const rank_context *rank, run_records *r)
 {
@@ -241,32 +173,29 @@ void run_records_begin_rate(run_records *r, uint32_t samples)
 
 void run_records_step_begins(run_records *r, const position *at, int step)
 {
-    for (int i = 0; i < N_LISTENERS; i++)
-        if (LISTENERS[i].step_begins != NULL)
-            LISTENERS[i].step_begins(r, at, step);
+    log_step_begins(r, at, step);
+    r->before = strategy_use(r->rank->strategy, 0);
 }
 
 status run_records_step_ends(run_records *r)
 {
-    for (int i = 0; i < N_LISTENERS; i++)
-        if (LISTENERS[i].step_ends != NULL)
-            TRY(LISTENERS[i].step_ends(r));
-    return STATUS_OK;
+    if (r->events != NULL && !r->has_stepped)
+        event_log_first_step(r->events, &r->step);
+    r->has_stepped = true;
+    return count_step(r);
 }
 
 status run_records_step(run_records *r, const step_facts *f, const score *totals)
 {
-    unsigned wanted = 0;
-    for (int i = 0; i < N_LISTENERS; i++)
-        if (LISTENERS[i].wants != NULL && LISTENERS[i].wants(r, f))
-            wanted |= 1u << i;
-    if (wanted == 0)
+    bool shows = progress_wants_step(r->progress, f->step, f->steps), keeps = keeps_step(r, f);
+    if (!shows && !keeps)
         return STATUS_OK;
     TRY(run_records_say(r));
     TRY(readback_start(&r->totals, totals));
     r->late = *f;
-    r->late.line.now_ns = clock_now_ns();
-    r->wanted = wanted;
+    r->late.now_ns = clock_now_ns();
+    r->shows = shows;
+    r->keeps = keeps;
     bool is_there = r->totals.dev->ops->accelerator == NULL;
     return is_there ? run_records_say(r) : STATUS_OK;
 }
@@ -279,9 +208,10 @@ status run_records_say(run_records *r)
     const score *totals = r->totals.seen;
     r->late.loss = totals->last_loss;
     r->late.grad_norm = totals->grad_norm;
-    for (int i = 0; i < N_LISTENERS; i++)
-        if ((r->wanted & 1u << i) != 0)
-            LISTENERS[i].step(r, &r->late);
+    if (r->keeps)
+        keep_step(r, &r->late);
+    if (r->shows)
+        progress_step(r->progress, &r->late);
     return STATUS_OK;
 }
 
@@ -294,21 +224,21 @@ status run_records_flush(run_records *r)
 
 void run_records_test(run_records *r, const test_facts *f)
 {
-    for (int i = 0; i < N_LISTENERS; i++)
-        if (LISTENERS[i].test != NULL)
-            LISTENERS[i].test(r, f);
+    keep_test(r, f);
+    progress_test(r->progress, f);
 }
 
 void run_records_epoch(run_records *r, const epoch_facts *f)
 {
-    for (int i = 0; i < N_LISTENERS; i++)
-        if (LISTENERS[i].epoch != NULL)
-            LISTENERS[i].epoch(r, f);
+    keep_epoch(r, f);
+    progress_epoch(r->progress, f);
+    count_epoch(r, f);
 }
 
 void run_records_checkpoint(run_records *r, status st)
 {
-    for (int i = 0; i < N_LISTENERS; i++)
-        if (LISTENERS[i].checkpoint != NULL)
-            LISTENERS[i].checkpoint(r, st);
+    if (st == STATUS_OK)
+        return;
+    LOG_E("checkpoint not written: %s", status_text());
+    r->result->failed_checkpoints++;
 }

@@ -1,6 +1,5 @@
 /* What a run's loop publishes: a step, a test, an epoch, a checkpoint. The log with the status
- * line, metrics.jsonl with TensorBoard's event file, --event-log and result.json listen: LISTENERS
- * in run_records.c. The trace, the times of a run's phases and a rank's status listen to the
+ * line, metrics.jsonl with TensorBoard's event file, --event-log and result.json listen. The trace, the times of a run's phases and a rank's status listen to the
  * moments of timeline.h.
  *
  * An accelerator goes on while a step's loss is on its way: what is said of a step comes one such
@@ -13,29 +12,6 @@
 #include "app/train/progress.h"
 #include "app/train/result.h"
 #include "kernels/readback.h"
-
-/* A step that was made. */
-typedef struct step_facts {
-    step_line line;
-    int64_t number; /* of the run, from 1 */
-    double lr;
-    double loss, grad_norm; /* of this rank's last batch */
-} step_facts;
-
-typedef struct test_facts {
-    const evaluation *found;
-    int64_t number, epoch; /* of steps that are done; epoch: from 0 */
-    int step, steps; /* step: the last one, from 0, of the epoch's; steps 0: at the run's end */
-    double lr;
-} test_facts;
-
-typedef struct epoch_facts {
-    int64_t number, epoch; /* as of a test */
-    double train_s, train_loss;
-    int64_t images; /* of all ranks in train_s */
-    double lr;
-    const evaluation *tested; /* NULL: it was not */
-} epoch_facts;
 
 /* Begins with these three set, and all else zeroed. */
 typedef struct run_records {
@@ -52,7 +28,7 @@ typedef struct run_records {
 
     readback totals; /* with the loss of `late` */
     step_facts late;
-    unsigned wanted; /* 1u << each listener that wants to hear of it */
+    bool shows, keeps; /* who wants to hear of it: the log, metrics */
 
     int64_t rate_since_ns;    /* a step's images_per_s counts from here, and */
     uint32_t rate_since;      /* from this many of the epoch's samples on */

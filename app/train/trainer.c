@@ -111,14 +111,13 @@ static status publish_step(trainer *t, int step, int steps)
 {
     const rank_context *rank = t->rank;
     int before_last = (loader_micro_steps(rank->loader, step) - 1) * rank->settings.batch_size;
-    const step_facts f = {
-        .line = {.epoch = t->at.epoch,
-                 .step = step,
-                 .steps = steps,
-                 .samples = t->epoch_samples,
-                 .batch_n = loader_step_samples(rank->loader, step) - before_last},
-        .number = t->at.step,
-        .lr = t->lr};
+    const step_facts f = {.number = t->at.step,
+                          .epoch = t->at.epoch,
+                          .step = step,
+                          .steps = steps,
+                          .samples = t->epoch_samples,
+                          .batch_n = loader_step_samples(rank->loader, step) - before_last,
+                          .lr = t->lr};
     return run_records_step(&t->records, &f, network_totals(rank->net));
 }
 
