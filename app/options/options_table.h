@@ -73,7 +73,7 @@ typedef enum setting_class {
     JOB_SPREAD, /* and must have it, if more than one device computes */
     JOB_LENGTH, /* and must have it, if the schedule has an end */
     RUN,        /* the run's: a number, from the first step to the last, over every resume */
-    RUN_STATE,  /* the same, if a checkpoint says it in its own way (app/train/run_identity.c) */
+    RUN_STATE,  /* the same, if a checkpoint says it in its own way (app/train/run_folder.c) */
     RUN_ORDER,
     RUN_RATE,
     RUN_SPLIT,

@@ -74,7 +74,7 @@ typedef struct rank_context {
     float *parameters; /* the network's, and what travels after them; NULL: its own */
     step_state *state; /* device memory: of the step under way */
     strategy *strategy;
-    char sums[CHECKPOINT_SUMS_BYTES]; /* as the run began (run_identity.h); "": it begins here */
+    char sums[CHECKPOINT_SUMS_BYTES]; /* as the run began (run_folder.h); "": it begins here */
     preempt stop;
     _Atomic(const dataset *) evaluated; /* val_set or test_set: which is under way, or was last */
     atomic_uint tested; /* images of it that are done, if all ranks are as far as this one */

@@ -1,6 +1,6 @@
 /* What a run's loop publishes: a step, a test, an epoch, a checkpoint. The log with the status
- * line, metrics.jsonl with TensorBoard's event file, --event-log and result.json listen. The trace, the times of a run's phases and a rank's status listen to the
- * moments of timeline.h.
+ * line, metrics.jsonl with TensorBoard's event file, --event-log and result.json listen. The trace,
+ * the times of a run's phases and a rank's status listen to the moments of timeline.h.
  *
  * An accelerator goes on while a step's loss is on its way: what is said of a step comes one such
  * step late, and the last one with run_records_flush. */

@@ -139,8 +139,8 @@ device_use strategy_use(const strategy *s, int index);
  * timeline has of them. */
 int64_t strategy_comm_ns(const strategy *s, int64_t exposed_ns);
 
-/* A step's work, recorded once per number of samples as a graph of the device and then replayed: the
- * host enqueues one graph instead of a few dozen kernels. */
+/* A step's work, recorded once per number of samples as a graph of the device and then replayed:
+ * the host enqueues one graph instead of a few dozen kernels. */
 
 /* An epoch has full steps and at most one shorter one at its end. */
 enum { STEP_GRAPHS_MAX = 2 };
