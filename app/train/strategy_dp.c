@@ -297,6 +297,15 @@ static void arrive(replica *r, replica_point point)
     atomic_store(&r->arrived_ns[point], clock_now_ns());
 }
 
+/* The sum over the group, on rank 0. */
+static status reduce_gradients(process_group *group, network *net, device_stream *stream)
+{
+    float *gradients = network_gradients(net);
+    collective c = {
+        .kind = COLLECTIVE_REDUCE, .in = gradients, .out = gradients, .count = network_count(net)};
+    return process_group_run(group, &c, stream);
+}
+
 /* The other side of strategy_dp.c's run_batch, on one chunk. What is not a float is sent
  * as one: these transfers do no arithmetic. */
 static status work_on_chunk(replica *r, const task *t)
@@ -322,9 +331,7 @@ static status work_on_chunk(replica *r, const task *t)
                            0, stream));
     TRY(network_backward_from(r->net, false, NULL, NULL));
     arrive(r, AT_GRADIENTS);
-    float *gradients = network_gradients(r->net);
-    return process_group_reduce(
-        group, &(reduction){gradients, gradients, count, DTYPE_F32, REDUCE_SUM, 1}, 0, stream);
+    return reduce_gradients(group, r->net, stream);
 }
 
 static status do_task(replica *r, const task *t)
@@ -770,11 +777,7 @@ static status add_gradients(const batch_run *run)
     int64_t start_ns = clock_now_ns();
     if (run->group == NULL)
         return STATUS_OK;
-    float *gradients = network_gradients(run->net);
-    TRY(process_group_reduce(
-        run->group,
-        &(reduction){gradients, gradients, network_count(run->net), DTYPE_F32, REDUCE_SUM, 1}, 0,
-        run->dev->stream));
+    TRY(reduce_gradients(run->group, run->net, run->dev->stream));
     note_waiting_for_all(run, AT_GRADIENTS, MOMENT_REDUCE, start_ns);
     return STATUS_OK;
 }

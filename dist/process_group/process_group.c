@@ -153,6 +153,38 @@ enum {
     STAGING_CHUNK_BYTES = 256 << 10, /* at least, beyond the group's own memory */
 };
 
+/* The lock is held. The group is broken since `st`, unless it was before; the first failure's words
+ * are kept. Returns st. */
+static status break_group(process_group *group, status st)
+{
+    if (group->broken == STATUS_OK) {
+        group->broken = st;
+        status_keep(&group->failure);
+    }
+    return st;
+}
+
+/* The lock is held. STATUS_OK, or why the group is broken. */
+static status broken(process_group *group)
+{
+    if (group->broken == STATUS_OK)
+        return STATUS_OK;
+    status_restore(&group->failure);
+    return status_context(group->broken, "the process group is broken since");
+}
+
+/* The lock is held. STATUS_OK, or why the group is broken; STATUS_INVALID: the call blocks, and
+ * another one is still to be waited for. */
+static status may_begin(process_group *group, const collective *c)
+{
+    TRY(broken(group));
+    if (!c->blocks || group->first == NULL)
+        return STATUS_OK;
+    const collective *other = &group->first->what;
+    return FAIL(STATUS_INVALID, "a blocking %s while %s #%" PRIu64 " is still to be waited for",
+                collective_kind_name(c->kind), collective_kind_name(other->kind), other->seq);
+}
+
 /* Says which collective failed. */
 static status name_failure(const process_group *group, const collective *c, status st)
 {
@@ -302,8 +334,31 @@ static status number_and_start(process_group *group, work *w)
         note_launch(group, w);
     if (st != STATUS_OK) {
         flight_recorder_end(&group->recorder, w->record, false, clock_now_ns());
-        st = process_group_break(group, explain_failure(group, c, st));
+        st = break_group(group, explain_failure(group, c, st));
     }
+    return st;
+}
+
+/* Blocks until all ranks have called the same, if the group was asked to check that; if they have
+ * not, the group is broken. */
+static status compare_call(process_group *group, const collective *c)
+{
+    collective numbered = *c;
+    if (group->options.debug < PROCESS_GROUP_DEBUG_DETAIL || group->ops == NULL ||
+        group->options.store == NULL || collective_is_send_or_recv(c->kind))
+        return STATUS_OK;
+    pthread_mutex_lock(&group->lock);
+    status st = may_begin(group, c);
+    numbered.seq = group->seq + 1;
+    uint64_t number = ++group->checked;
+    pthread_mutex_unlock(&group->lock);
+    TRY(st);
+    st = store_meeting_compare(group, number, &numbered);
+    if (st == STATUS_OK)
+        return STATUS_OK;
+    pthread_mutex_lock(&group->lock);
+    break_group(group, st);
+    pthread_mutex_unlock(&group->lock);
     return st;
 }
 
@@ -313,14 +368,14 @@ static status check(process_group *group, collective *what, const device_stream 
         what->prescale = 1;
     TRY(collective_check(what, group->rank, group->world_size));
     TRY(check_stream(group, stream));
-    return process_group_check_call(group, what);
+    return compare_call(group, what);
 }
 
 /* The lock is held. */
 static status make_work(process_group *group, const collective *what, device_stream *stream,
                         work **out)
 {
-    TRY(process_group_may_begin(group, what));
+    TRY(may_begin(group, what));
     work *w = spares_take(&group->works, sizeof *w);
     if (w == NULL)
         return FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
@@ -365,22 +420,19 @@ static void note_end(process_group *group, const work *w, status st)
         rank_status_end_wait(group->page);
 }
 
-/* The lock is held. STATUS_OK, or why the group is broken. */
-static status process_group_broken(process_group *group);
-
 /* Takes `w` off the list; it must be the oldest. */
 static status take(process_group *group, work *w, bool *any_held)
 {
     pthread_mutex_lock(&group->lock);
     *any_held = group->held > 0;
-    status st = process_group_broken(group);
+    status st = broken(group);
     if (group->first != w && st == STATUS_OK) {
         st = FAIL(STATUS_INVALID,
                   "%s #%" PRIu64 " waited for before #%" PRIu64
                   ": works are waited for once each, in the order of their launch",
                   collective_kind_name(w->what.kind), w->what.seq,
                   group->first == NULL ? 0 : group->first->what.seq);
-        process_group_break(group, st);
+        break_group(group, st);
     }
     work *before = NULL;
     for (work *i = group->first; i != NULL && i != w; i = i->next)
@@ -473,7 +525,7 @@ static status end(process_group *group, work *w, bool any_held, status st, int64
     }
     pthread_mutex_lock(&group->lock);
     if (taken == STATUS_OK && st != STATUS_OK)
-        process_group_break(group, st);
+        break_group(group, st);
     if (taken == STATUS_OK)
         note_end(group, w, st);
     if (w->copy != NULL)
@@ -508,33 +560,6 @@ status process_group_run(process_group *group, const collective *c, device_strea
 }
 
 /* A process group's life, its memory, and what it says of itself. */
-
-status process_group_break(process_group *group, status st)
-{
-    if (group->broken == STATUS_OK) {
-        group->broken = st;
-        status_keep(&group->failure);
-    }
-    return st;
-}
-
-static status process_group_broken(process_group *group)
-{
-    if (group->broken == STATUS_OK)
-        return STATUS_OK;
-    status_restore(&group->failure);
-    return status_context(group->broken, "the process group is broken since");
-}
-
-status process_group_may_begin(process_group *group, const collective *c)
-{
-    TRY(process_group_broken(group));
-    if (!c->blocks || group->first == NULL)
-        return STATUS_OK;
-    const collective *other = &group->first->what;
-    return FAIL(STATUS_INVALID, "a blocking %s while %s #%" PRIu64 " is still to be waited for",
-                collective_kind_name(c->kind), collective_kind_name(other->kind), other->seq);
-}
 
 /* The ranks meet in the store before each collective: who is missing there may have ended. */
 static status watch_ranks(process_group *group)
@@ -690,12 +715,12 @@ bool process_group_can_be_captured(const process_group *group)
 status process_group_check(process_group *group)
 {
     pthread_mutex_lock(&group->lock);
-    status st = process_group_broken(group);
+    status st = broken(group);
     if (st == STATUS_OK && group->ops != NULL && group->ops->check != NULL) {
         st = group->ops->check(group->self);
         if (st != STATUS_OK) {
             status_context(st, "rank %d (%s)", group->rank, group->ops->name);
-            process_group_break(group, st);
+            break_group(group, st);
         }
     }
     pthread_mutex_unlock(&group->lock);
@@ -716,7 +741,7 @@ void process_group_abort(process_group *group, const char *why)
         group->ops->abort(group->self, why);
     pthread_mutex_lock(&group->lock);
     if (first)
-        process_group_break(group, FAIL(STATUS_PEER, "%s", why));
+        break_group(group, FAIL(STATUS_PEER, "%s", why));
     pthread_mutex_unlock(&group->lock);
 }
 
@@ -750,17 +775,6 @@ status process_group_alloc(process_group *group, size_t size_bytes, void **out)
     return st;
 }
 
-static collective collective_of(collective_kind kind, const reduction *what)
-{
-    return (collective){.kind = kind,
-                        .op = what->op,
-                        .type = what->type,
-                        .in = what->in,
-                        .out = what->out,
-                        .count = what->count,
-                        .prescale = what->prescale};
-}
-
 status process_group_all_reduce(process_group *group, void *data, size_t count, dtype type,
                                 reduce_op op, device_stream *stream)
 {
@@ -791,12 +805,20 @@ status process_group_barrier(process_group *group)
     return process_group_run(group, &c, NULL);
 }
 
-status process_group_reduce(process_group *group, const reduction *what, int root,
-                            device_stream *stream)
+status process_group_monitored_barrier(process_group *group, int64_t timeout_ms)
 {
-    collective c = collective_of(COLLECTIVE_REDUCE, what);
-    c.root = root;
-    return process_group_run(group, &c, stream);
+    if (timeout_ms < 1)
+        return FAIL(STATUS_INVALID, "a monitored barrier of %" PRId64 " ms: at least 1 is needed",
+                    timeout_ms);
+    if (group->ops == NULL)
+        return STATUS_OK;
+    if (group->options.store == NULL)
+        return FAIL(STATUS_INVALID, "backend %s has no monitored barrier: that needs a store",
+                    group->ops->name);
+    pthread_mutex_lock(&group->lock);
+    uint64_t number = ++group->barriers;
+    pthread_mutex_unlock(&group->lock);
+    return store_meeting_barrier(group, number, timeout_ms);
 }
 
 status process_group_all_gather(process_group *group, const void *in, void *out, size_t count,
@@ -804,44 +826,6 @@ status process_group_all_gather(process_group *group, const void *in, void *out,
 {
     collective c = {
         .kind = COLLECTIVE_ALL_GATHER, .type = type, .in = in, .out = out, .count = count};
-    return process_group_run(group, &c, stream);
-}
-
-status process_group_reduce_scatter(process_group *group, const reduction *what,
-                                    device_stream *stream)
-{
-    collective c = collective_of(COLLECTIVE_REDUCE_SCATTER, what);
-    return process_group_run(group, &c, stream);
-}
-
-static collective rows_of(collective_kind kind, const collective_rows *what, int root)
-{
-    return (collective){.kind = kind,
-                        .type = what->type,
-                        .in = what->in,
-                        .out = what->out,
-                        .count = what->count,
-                        .root = root};
-}
-
-status process_group_gather(process_group *group, const collective_rows *what, int root,
-                            device_stream *stream)
-{
-    collective c = rows_of(COLLECTIVE_GATHER, what, root);
-    return process_group_run(group, &c, stream);
-}
-
-status process_group_scatter(process_group *group, const collective_rows *what, int root,
-                             device_stream *stream)
-{
-    collective c = rows_of(COLLECTIVE_SCATTER, what, root);
-    return process_group_run(group, &c, stream);
-}
-
-status process_group_all_to_all(process_group *group, const collective_rows *what,
-                                device_stream *stream)
-{
-    collective c = rows_of(COLLECTIVE_ALL_TO_ALL, what, 0);
     return process_group_run(group, &c, stream);
 }
 
@@ -869,7 +853,7 @@ static status tell_batch(process_group *group, bool begins)
     pthread_mutex_lock(&group->lock);
     status st = group->ops->batch(group->self, begins);
     if (st != STATUS_OK)
-        process_group_break(group, st);
+        break_group(group, st);
     pthread_mutex_unlock(&group->lock);
     return st;
 }
@@ -897,7 +881,7 @@ status process_group_batch_isend_irecv(process_group *group, const collective *l
     status_kept why;
     status_keep(&why);
     pthread_mutex_lock(&group->lock);
-    process_group_break(group, st); /* the backend's batch is still open */
+    break_group(group, st); /* the backend's batch is still open */
     pthread_mutex_unlock(&group->lock);
     for (int i = 0; i < launched; i++) /* so they end at once */
         (void)process_group_wait(group, works[i], NULL);

@@ -80,16 +80,6 @@ status process_group_alloc(process_group *group, size_t size_bytes, void **out);
  * the order is as fixed. (nccl, mpi: the same bits on every rank, in an order of the library's
  * choice. hierarchical: hosts in order, and the ranks of each in order.) */
 
-/* What a reduction over ranks reads and sets. */
-typedef struct reduction {
-    const void *in; /* count elements of type, unless said otherwise; may equal out */
-    void *out;
-    size_t count;
-    dtype type;
-    reduce_op op;
-    float prescale; /* every element is multiplied by it on the way in; 1: none */
-} reduction;
-
 /* Starts any operation: the asynchronous form of all below, as async_op=True, isend and irecv. Sets
  * of *c: kind, type, in, out, count, and where they mean something op, root (or the peer), tag,
  * prescale and label. The works of a group must be waited for once each, in the order of their
@@ -117,8 +107,8 @@ status process_group_batch_isend_irecv(process_group *group, const collective *l
  * gloo and nccl); 0 if the host does not know that. */
 status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns);
 
-/* Launch and wait: any operation, and the usual ones below. STATUS_INVALID while works are still to
- * be waited for. */
+/* Launch and wait: any operation, in the shapes of dist/collective/collective.h, and the usual ones
+ * below. STATUS_INVALID while works are still to be waited for. */
 status process_group_run(process_group *group, const collective *c, device_stream *stream);
 
 status process_group_all_reduce(process_group *group, void *data, size_t count, dtype type,
@@ -132,33 +122,9 @@ status process_group_barrier(process_group *group); /* the host blocks */
  * when they come later. Does not break the group, and works in a broken one. */
 status process_group_monitored_barrier(process_group *group, int64_t timeout_ms);
 
-/* Sets what->out on the root only. */
-status process_group_reduce(process_group *group, const reduction *what, int root,
-                            device_stream *stream);
-
-/* What is moved, in the shapes of dist/collective/collective.h. */
-typedef struct collective_rows {
-    const void *in;
-    void *out;
-    size_t count; /* of one row */
-    dtype type;
-} collective_rows;
-
 /* in (count) of rank r -> out (world_size, count) row r, on all ranks. */
 status process_group_all_gather(process_group *group, const void *in, void *out, size_t count,
                                 dtype type, device_stream *stream);
-/* in (world_size, count): the reduction of row r over ranks -> out (count) of rank r. */
-status process_group_reduce_scatter(process_group *group, const reduction *what,
-                                    device_stream *stream);
-/* The same on the root only. */
-status process_group_gather(process_group *group, const collective_rows *what, int root,
-                            device_stream *stream);
-/* in (world_size, count) on the root: row r -> out (count) of rank r. */
-status process_group_scatter(process_group *group, const collective_rows *what, int root,
-                             device_stream *stream);
-/* in (world_size, count): row r goes to rank r -> out (world_size, count): row r is rank r's. */
-status process_group_all_to_all(process_group *group, const collective_rows *what,
-                                device_stream *stream);
 /* Tag 0. */
 status process_group_send(process_group *group, const void *data, size_t count, dtype type,
                           int peer, device_stream *stream);

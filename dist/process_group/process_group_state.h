@@ -150,16 +150,12 @@ struct process_group {
     rank_status *page; /* the rank's status page; NULL: none */
 };
 
-/* The lock is held. The group is broken since `st`, unless it was before; the first failure's words
- * are kept. Returns st. */
-status process_group_break(process_group *group, status st);
+/* Barrier `number` of the group, from 1, that goes through the store: so it can say who is missing,
+ * also if the backend hangs, and its failure says nothing about the backend. */
+status store_meeting_barrier(const process_group *group, uint64_t number, int64_t timeout_ms);
 
-/* Blocks until all ranks have called the same, if the group was asked to check that. STATUS_INVALID
- * names who differs and in what, STATUS_TIMEOUT who has not come; then the group is broken. */
-status process_group_check_call(process_group *group, const collective *c);
-
-/* The lock is held. STATUS_OK, or why the group is broken; STATUS_INVALID: the call blocks, and
- * another one is still to be waited for. */
-status process_group_may_begin(process_group *group, const collective *c);
+/* Blocks until all ranks have come with their call, `number` of those compared. STATUS_INVALID
+ * names who differs and in what, STATUS_TIMEOUT who has not come. */
+status store_meeting_compare(const process_group *group, uint64_t number, const collective *c);
 
 #endif

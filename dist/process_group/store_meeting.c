@@ -1,4 +1,5 @@
-/* What the ranks of a group compare in the store, past the backend. */
+/* The ranks of a group meet in the store, past the backend: again and again, each time under the
+ * next number. For process_group.c, which counts them. */
 
 #include "base/clock.h"
 #include "dist/membership/keys.h"
@@ -11,26 +12,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The ranks of a group meet in the store, past the backend: again and again, each time under the
- * next number. */
-
 typedef struct store_meeting {
+    const process_group *group;
     const char *name; /* part of its keys: keys.h */
     uint64_t number;  /* from 1; all ranks count alike */
     const char *record;
     const char *of; /* what they come to: "barrier #3" */
     int64_t timeout_ms;
     status (*compare)(void *ctx, char *const records[], char **outcome); /* as a meeting's */
-    void *ctx;
 } store_meeting;
 
 enum { DEATH_GRACE_MS = 100 }; /* a socket closes a little before its process has ended */
-
-/* A meeting under way: a membership's ctx. */
-typedef struct held_meeting {
-    const store_meeting *what;
-    const process_group *group;
-} held_meeting;
 
 /* A rank that is not there and has ended. */
 static status find_dead(const peers *watched, const bool *there)
@@ -75,11 +67,11 @@ static status name_lost(const process_group *group, const char *prefix, status s
 /* "ranks 1, 3 and 5 have not come to barrier #3" */
 static status name_missing(void *ctx, const bool *there, bool is_over)
 {
-    const held_meeting *held = ctx;
+    const store_meeting *what = ctx;
     char list[256] = "";
     size_t length = 0;
-    int n = held->group->world_size, missing = 0, named = 0;
-    TRY(find_dead(held->group->watched, there));
+    int n = what->group->world_size, missing = 0, named = 0;
+    TRY(find_dead(what->group->watched, there));
     if (!is_over)
         return STATUS_OK;
     for (int rank = 0; rank < n; rank++)
@@ -95,14 +87,7 @@ static status name_missing(void *ctx, const bool *there, bool is_over)
                 "rank%s %s%s %s not come to %s within %.1f s: stopped, dead or "
                 "busy elsewhere",
                 missing > 1 ? "s" : "", list, named < missing ? " ..." : "",
-                missing > 1 ? "have" : "has", held->what->of,
-                clock_seconds(held->what->timeout_ms * 1000000));
-}
-
-static status compare(void *ctx, char *const records[], char **outcome)
-{
-    const held_meeting *held = ctx;
-    return held->what->compare(held->what->ctx, records, outcome);
+                missing > 1 ? "have" : "has", what->of, clock_seconds(what->timeout_ms * 1000000));
 }
 
 static void make_prefix(const process_group *group, const char *name, uint64_t number, char *out)
@@ -125,10 +110,10 @@ static void forget(const process_group *group, const char *name, uint64_t number
 
 /* Returns once all ranks of the group have come, with compare's verdict. The same failure on all of
  * them; STATUS_TIMEOUT names all that have not come. Deletes the keys of the meeting before. */
-static status store_meeting_hold(process_group *group, const store_meeting *what)
+static status hold(store_meeting *what)
 {
+    const process_group *group = what->group;
     char prefix[KEYS_BYTES];
-    held_meeting held = {what, group};
     make_prefix(group, what->name, what->number, prefix);
     membership ranks = {.store = group->options.store,
                         .prefix = prefix,
@@ -137,9 +122,9 @@ static status store_meeting_hold(process_group *group, const store_meeting *what
                         .noun = "rank"};
     meeting how = {.record = what->record,
                    .deadline_ns = clock_deadline_ns(what->timeout_ms),
-                   .compare = what->compare != NULL ? compare : NULL,
+                   .compare = what->compare,
                    .missing = name_missing,
-                   .ctx = &held};
+                   .ctx = what};
     status st = membership_meet(&ranks, &how, NULL);
     if (st != STATUS_OK)
         return name_lost(group, prefix, st);
@@ -148,27 +133,17 @@ static status store_meeting_hold(process_group *group, const store_meeting *what
     return STATUS_OK;
 }
 
-/* A barrier that goes through the store: so it can say who is missing, also if the backend hangs,
- * and its failure says nothing about the backend. */
-
-status process_group_monitored_barrier(process_group *group, int64_t timeout_ms)
+status store_meeting_barrier(const process_group *group, uint64_t number, int64_t timeout_ms)
 {
     char of[48];
-    if (timeout_ms < 1)
-        return FAIL(STATUS_INVALID, "a monitored barrier of %" PRId64 " ms: at least 1 is needed",
-                    timeout_ms);
-    if (group->ops == NULL)
-        return STATUS_OK;
-    if (group->options.store == NULL)
-        return FAIL(STATUS_INVALID, "backend %s has no monitored barrier: that needs a store",
-                    group->ops->name);
-    pthread_mutex_lock(&group->lock);
-    uint64_t number = ++group->barriers;
-    pthread_mutex_unlock(&group->lock);
     snprintf(of, sizeof of, "monitored barrier #%" PRIu64, number);
-    store_meeting all = {
-        .name = KEYS_BARRIER, .number = number, .record = "", .of = of, .timeout_ms = timeout_ms};
-    status st = store_meeting_hold(group, &all);
+    store_meeting all = {.group = group,
+                         .name = KEYS_BARRIER,
+                         .number = number,
+                         .record = "",
+                         .of = of,
+                         .timeout_ms = timeout_ms};
+    status st = hold(&all);
     return st == STATUS_OK ? st : status_context(st, "%s on rank %d", of, group->rank);
 }
 
@@ -227,7 +202,7 @@ static int find_different(char *const records[], int n, const char *usual)
 /* A meeting's compare(): names a rank that differs, and the first field. */
 static status compare_calls(void *ctx, char *const records[], char **outcome)
 {
-    const int n = *(const int *)ctx;
+    const int n = ((const store_meeting *)ctx)->group->world_size;
     char theirs[WORD_BYTES], others[WORD_BYTES], kind[WORD_BYTES];
     (void)outcome;
     if (find_different(records, n, records[0]) < 0)
@@ -248,35 +223,20 @@ static status compare_calls(void *ctx, char *const records[], char **outcome)
                 FIELDS[field], theirs, usual, FIELDS[field], others);
 }
 
-status process_group_check_call(process_group *group, const collective *c)
+status store_meeting_compare(const process_group *group, uint64_t number, const collective *c)
 {
     char record[RECORD_BYTES], of[256];
-    collective numbered = *c;
-    if (group->options.debug < PROCESS_GROUP_DEBUG_DETAIL || group->ops == NULL ||
-        group->options.store == NULL || collective_is_send_or_recv(c->kind))
-        return STATUS_OK;
-    pthread_mutex_lock(&group->lock);
-    status st = process_group_may_begin(group, c);
-    numbered.seq = group->seq + 1;
-    uint64_t number = ++group->checked;
-    pthread_mutex_unlock(&group->lock);
-    if (st != STATUS_OK)
-        return st;
     make_record(c, record);
-    collective_describe(&numbered, of, sizeof of);
-    store_meeting all = {.name = KEYS_CALL,
+    collective_describe(c, of, sizeof of);
+    store_meeting all = {.group = group,
+                         .name = KEYS_CALL,
                          .number = number,
                          .record = record,
                          .of = of,
                          .timeout_ms = group->patience_ms,
-                         .compare = compare_calls,
-                         .ctx = &group->world_size};
-    st = store_meeting_hold(group, &all);
-    if (st == STATUS_OK)
-        return STATUS_OK;
-    status_context(st, "%s on rank %d (%s)", of, group->rank, group->ops->name);
-    pthread_mutex_lock(&group->lock);
-    process_group_break(group, st);
-    pthread_mutex_unlock(&group->lock);
-    return st;
+                         .compare = compare_calls};
+    status st = hold(&all);
+    return st == STATUS_OK
+               ? st
+               : status_context(st, "%s on rank %d (%s)", of, group->rank, group->ops->name);
 }

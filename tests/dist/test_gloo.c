@@ -70,8 +70,10 @@ static status sum_fractions(process_group *group, int rank, int world_size, void
         return FAIL(STATUS_NO_MEMORY, "test buffers");
     for (size_t i = 0; i < BITS_COUNT; i++)
         in[i] = 1.0f / (float)(i % 977 + 3 * (size_t)rank + 1) * (i % 2 == 0 ? 1.0f : -1e4f);
-    reduction what = {in, out[1], BITS_COUNT, DTYPE_F32, REDUCE_SUM, 1.0f / 3.0f};
-    status st = process_group_reduce(group, &what, world_size - 1, NULL);
+    collective what = {.kind = COLLECTIVE_REDUCE, .in = in, .out = out[1], .count = BITS_COUNT};
+    what.root = world_size - 1;
+    what.prescale = 1.0f / 3.0f;
+    status st = process_group_run(group, &what, NULL);
     if (st == STATUS_OK)
         st = process_group_all_reduce(group, in, BITS_COUNT, DTYPE_F32, REDUCE_AVG, NULL);
     if (st == STATUS_OK && rank == 0)

@@ -168,8 +168,8 @@ static status differ(process_group *group, int rank, int world_size, void *arg)
     if (*(const int *)arg == 0)
         return rank == 0 ? process_group_send(group, data, 4, DTYPE_F32, 1, NULL)
                          : process_group_recv(group, data, 5, DTYPE_F32, 0, NULL);
-    return rank == 0 ? process_group_reduce(
-                           group, &(reduction){data, data, 4, DTYPE_F32, REDUCE_SUM, 1}, 0, NULL)
+    collective sum = {.kind = COLLECTIVE_REDUCE, .in = data, .out = data, .count = 4};
+    return rank == 0 ? process_group_run(group, &sum, NULL)
                      : process_group_broadcast(group, data, 4, DTYPE_F32, 0, NULL);
 }
 

@@ -77,15 +77,21 @@ static status expect_row(const rows *r, const void *data, int row, int salt, con
     return STATUS_OK;
 }
 
+static status move_rows(process_group *group, const rows *r, collective_kind kind, const void *in,
+                        void *out, int root)
+{
+    collective c = {
+        .kind = kind, .type = r->type, .in = in, .out = out, .count = ROW, .root = root};
+    return process_group_run(group, &c, NULL);
+}
+
 static status check_gather(process_group *group, const rows *r, int root, bool in_place)
 {
     int rank = process_group_rank(group), n = process_group_world_size(group);
     char *own = (char *)r->out + (size_t)rank * r->row_bytes;
     void *in = in_place && rank == root ? own : r->in;
     put_rows(r, in, 1, 100 + rank);
-    TRY(process_group_gather(
-        group, &(collective_rows){.in = in, .out = r->out, .count = ROW, .type = r->type}, root,
-        NULL));
+    TRY(move_rows(group, r, COLLECTIVE_GATHER, in, r->out, root));
     for (int i = 0; i < n && rank == root; i++)
         TRY(expect_row(r, r->out, i, 100 + i, "gather"));
     put_rows(r, own, 1, 200 + rank);
@@ -102,14 +108,11 @@ static status check_scatter(process_group *group, const rows *r, int root, bool 
     char *own = (char *)r->in + (size_t)rank * r->row_bytes;
     void *out = in_place && rank == root ? own : r->out;
     put_rows(r, r->in, n, 300);
-    TRY(process_group_scatter(
-        group, &(collective_rows){.in = r->in, .out = out, .count = ROW, .type = r->type}, root,
-        NULL));
+    TRY(move_rows(group, r, COLLECTIVE_SCATTER, r->in, out, root));
     TRY(expect_row(r, out, 0, 300 + rank, "scatter"));
     out = in_place ? r->in : r->out;
     put_rows(r, r->in, n, 400 + 10 * rank);
-    TRY(process_group_all_to_all(
-        group, &(collective_rows){.in = r->in, .out = out, .count = ROW, .type = r->type}, NULL));
+    TRY(move_rows(group, r, COLLECTIVE_ALL_TO_ALL, r->in, out, 0));
     for (int i = 0; i < n; i++)
         TRY(expect_row(r, out, i, 400 + 10 * i + rank, "all_to_all"));
     return STATUS_OK;
@@ -123,14 +126,14 @@ static status check_reduce_scatter(process_group *group, const rows *r, bool in_
     bool is_scaled = dtype_is_float(r->type);
     for (size_t i = 0; i < (size_t)n * ROW; i++)
         put(r->in, r->type, i, (int64_t)(i / ROW) + 2 * rank);
-    TRY(process_group_reduce_scatter(group,
-                                     &(reduction){.in = r->in,
-                                                  .out = out,
-                                                  .count = ROW,
-                                                  .type = r->type,
-                                                  .op = REDUCE_AVG,
-                                                  .prescale = is_scaled ? 4 : 1},
-                                     NULL));
+    collective c = {.kind = COLLECTIVE_REDUCE_SCATTER,
+                    .op = REDUCE_AVG,
+                    .type = r->type,
+                    .in = r->in,
+                    .out = out,
+                    .count = ROW,
+                    .prescale = is_scaled ? 4 : 1};
+    TRY(process_group_run(group, &c, NULL));
     int sum = (is_scaled ? 4 : 1) * (n * rank + n * (n - 1));
     for (size_t i = 0; i < ROW; i++)
         TRY(expect(out, r->type, i, sum / n, "reduce_scatter"));
@@ -142,15 +145,17 @@ static status check_reduce(process_group *group, const rows *r, int root, bool i
 {
     int rank = process_group_rank(group), n = process_group_world_size(group);
     int scale = dtype_is_float(r->type) ? 2 : 1;
-    reduction what = {.in = r->in,
-                      .out = in_place ? r->in : r->out,
-                      .count = ROW,
-                      .type = r->type,
-                      .op = REDUCE_AVG,
-                      .prescale = (float)scale};
+    collective what = {.kind = COLLECTIVE_REDUCE,
+                       .op = REDUCE_AVG,
+                       .type = r->type,
+                       .in = r->in,
+                       .out = in_place ? r->in : r->out,
+                       .count = ROW,
+                       .root = root,
+                       .prescale = (float)scale};
     for (size_t i = 0; i < ROW; i++)
         put(r->in, r->type, i, 1 + 2 * rank);
-    TRY(process_group_reduce(group, &what, root, NULL));
+    TRY(process_group_run(group, &what, NULL));
     for (size_t i = 0; i < ROW; i++)
         if (rank == root)
             TRY(expect(what.out, r->type, i, scale * n, "reduce"));

@@ -29,9 +29,11 @@ static status reduce(process_group *group, collective_data *d, dtype type, size_
     for (int root = 0; root < world_size; root++) {
         fill(d, type, count, rank);
         TRY(collective_data_send(d));
-        TRY(process_group_reduce(
-            group, &(reduction){d->call_in, rank == root ? d->call_out : NULL, count, type, op, 1},
-            root, d->stream));
+        collective c = {.kind = COLLECTIVE_REDUCE, .op = op, .type = type, .count = count};
+        c.in = d->call_in;
+        c.out = rank == root ? d->call_out : NULL;
+        c.root = root;
+        TRY(process_group_run(group, &c, d->stream));
         TRY(collective_data_fetch(d));
         if (rank == root)
             TRY(expect_reduced(group, d->out, type, op, 0, count, "reduce"));
@@ -60,8 +62,10 @@ static status reduce_scatter(process_group *group, collective_data *d, dtype typ
     reduce_op op = (reduce_op)(count % 3);
     fill(d, type, count * world_size, (int)rank);
     TRY(collective_data_send(d));
-    TRY(process_group_reduce_scatter(
-        group, &(reduction){d->call_in, d->call_out, count, type, op, 1}, d->stream));
+    collective c = {.kind = COLLECTIVE_REDUCE_SCATTER, .op = op, .type = type, .count = count};
+    c.in = d->call_in;
+    c.out = d->call_out;
+    TRY(process_group_run(group, &c, d->stream));
     TRY(collective_data_fetch(d));
     return expect_reduced(group, d->out, type, op, rank * count, count, "reduce_scatter");
 }
@@ -125,10 +129,9 @@ static status reduce_in_rank_order(process_group *group, int rank, int world_siz
         want = want + values[r];
     for (int i = 0; i < 40; i++)
         data[i] = values[rank];
-    TRY(process_group_reduce(
-        group,
-        &(reduction){data, rank == world_size - 1 ? sum : NULL, 40, DTYPE_F32, REDUCE_SUM, 1},
-        world_size - 1, NULL));
+    collective c = {.kind = COLLECTIVE_REDUCE, .in = data, .count = 40, .root = world_size - 1};
+    c.out = rank == world_size - 1 ? sum : NULL;
+    TRY(process_group_run(group, &c, NULL));
     for (int i = 0; i < 40; i++)
         if (rank == world_size - 1 && (sum[i] < want || sum[i] > want))
             return FAIL(STATUS_INVALID, "[%d] is %g, want %g", i, (double)sum[i], (double)want);
@@ -151,8 +154,9 @@ status collectives_traffic(process_group *group, int rank, int world_size, void 
     uint64_t sent[2], received[2];
     (void)arg;
     process_group_traffic(group, &sent[0], &received[0]);
-    TRY(process_group_reduce(group, &(reduction){data, data, COUNT, DTYPE_F32, REDUCE_SUM, 1},
-                             world_size - 1, NULL));
+    collective c = {.kind = COLLECTIVE_REDUCE, .in = data, .out = data, .count = COUNT};
+    c.root = world_size - 1;
+    TRY(process_group_run(group, &c, NULL));
     process_group_traffic(group, &sent[1], &received[1]);
     uint64_t want_sent = rank == world_size - 1 ? 0 : sizeof data;
     uint64_t want_got = rank == world_size - 1 ? sizeof data * (uint64_t)(world_size - 1) : 0;
