@@ -628,6 +628,11 @@ static bool take_key(uint8_t *memory, size_t size, size_t *at, size_t prefix_byt
     return true;
 }
 
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const store_watch_key *)a)->key, ((const store_watch_key *)b)->key);
+}
+
 static status parse(uint8_t *memory, size_t size, size_t prefix_bytes, store_watch_answer *out)
 {
     size_t at = 0;
@@ -642,6 +647,7 @@ static status parse(uint8_t *memory, size_t size, size_t prefix_bytes, store_wat
     for (out->n = 0; out->n < n; out->n++)
         if (!take_key(memory, size, &at, prefix_bytes, &out->keys[out->n]))
             return FAIL(STATUS_PEER, "WATCH was answered with half a key");
+    qsort(out->keys, out->n, sizeof *out->keys, by_key);
     return STATUS_OK;
 }
 

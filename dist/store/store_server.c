@@ -22,49 +22,44 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/queue.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 /* The connections of the store's server: who waits for what, what they hold, and which one is
  * closed if descriptors or buffers are short. One thread's. */
 
-/* One that waits, in the caller's memory. All zero: it waits for nothing. */
-typedef struct store_waiter {
-    struct store_waiter *next, **link; /* of its bucket; link is NULL if it is in none */
-    uint64_t hash;
-} store_waiter;
-
 enum { WAIT_BUCKETS = 1 << 12 }; /* 16 of 65,536 connections in each */
 
-/* By the hash of their key. All zero is empty. */
-typedef struct store_waiters {
-    store_waiter *buckets[WAIT_BUCKETS];
-    size_t count;
-} store_waiters;
-
 typedef struct store_connection {
-    store_waiter waiter; /* first: a waiter is its connection */
-    struct store_connection *next, *next_to_run;
+    TAILQ_ENTRY(store_connection) arrival, run;
+    LIST_ENTRY(store_connection) waiter;
+    bool waits;      /* for a key of this hash: it is in that bucket */
+    bool to_run;     /* what it waits for has come: it is in that list */
+    bool is_pending; /* as its session was at the end of its last turn */
+    bool wrote;      /* it has set a key: it takes part in the job */
+    bool kept;       /* it has set a key that outlives its process */
+    uint64_t hash;
     int fd;           /* -1 once closed */
     uint32_t watched; /* what epoll looks for */
     uint32_t events;  /* what it reported this turn */
-    bool to_run;      /* what it waits for has come */
-    bool is_pending;  /* as its session was at the end of its last turn */
-    bool wrote;       /* it has set a key: it takes part in the job */
-    bool kept;        /* it has set a key that outlives its process */
     int64_t greeting_deadline_ns;
     int64_t moved_ns; /* when bytes last came or went */
     size_t held_bytes;
     store_session session;
 } store_connection;
 
+typedef TAILQ_HEAD(connection_list, store_connection) connection_list;
+typedef LIST_HEAD(wait_bucket, store_connection) wait_bucket;
+
 typedef struct store_connections {
-    store_connection *first, **end; /* in the order of their arrival */
-    store_connection *first_to_run, **end_to_run;
-    size_t count, closed;      /* count: with those that are closed and not yet swept */
-    size_t ungreeted, pending; /* of those that are open */
-    size_t held_bytes;         /* in all buffers */
-    store_waiters waiters;
+    connection_list list;              /* in the order of their arrival */
+    connection_list to_run;            /* in the order in which they were woken */
+    size_t count, closed;              /* count: with those that are closed and not yet swept */
+    size_t ungreeted, pending;         /* of those that are open */
+    size_t held_bytes;                 /* in all buffers */
+    wait_bucket waiters[WAIT_BUCKETS]; /* by the hash of their key */
+    size_t waiting;
     int64_t due_ns;         /* none that watches is to be answered before */
     store_watched *watched; /* learns who is closed; NULL: there is none */
     int queue;              /* the server's epoll, which knows each of them */
@@ -75,31 +70,31 @@ typedef struct store_connections {
 enum { GREETING_MS = 5000 }; /* a connection that has not greeted by then is closed */
 
 /* Accepts one that waits for nothing. */
-static void waiters_remove(store_waiters *waiters, store_waiter *waiter)
+static void end_wait(store_connections *all, store_connection *c)
 {
-    if (waiter->link == NULL)
+    if (!c->waits)
         return;
-    *waiter->link = waiter->next;
-    if (waiter->next != NULL)
-        waiter->next->link = waiter->link;
-    *waiter = (store_waiter){0};
-    waiters->count--;
-}
-
-static store_waiter **bucket_of(store_waiters *waiters, uint64_t hash)
-{
-    return &waiters->buckets[hash & (WAIT_BUCKETS - 1)];
+    LIST_REMOVE(c, waiter);
+    c->waits = false;
+    all->waiting--;
 }
 
 /* From now on it waits for a key of this hash, and for nothing else. */
-static void waiters_add(store_waiters *waiters, store_waiter *waiter, uint64_t hash)
+static void begin_wait(store_connections *all, store_connection *c, uint64_t hash)
 {
-    store_waiter **bucket = bucket_of(waiters, hash);
-    *waiter = (store_waiter){.next = *bucket, .link = bucket, .hash = hash};
-    if (*bucket != NULL)
-        (*bucket)->link = &waiter->next;
-    *bucket = waiter;
-    waiters->count++;
+    end_wait(all, c);
+    LIST_INSERT_HEAD(&all->waiters[hash & (WAIT_BUCKETS - 1)], c, waiter);
+    c->waits = true;
+    c->hash = hash;
+    all->waiting++;
+}
+
+/* Accepts one that is not to run. */
+static void end_run(store_connections *all, store_connection *c)
+{
+    if (c->to_run)
+        TAILQ_REMOVE(&all->to_run, c, run);
+    c->to_run = false;
 }
 
 static void note_held(store_connections *all, store_connection *c)
@@ -142,49 +137,31 @@ static void connections_drop(store_connections *all, store_connection *c, const 
     if (c->is_pending)
         all->pending--;
     c->is_pending = false;
-    waiters_remove(&all->waiters, &c->waiter);
+    end_wait(all, c);
+    end_run(all, c);
     if (c->session.watches && all->watched != NULL)
         store_watched_release(all->watched, &c->session);
     store_session_close(&c->session);
     note_held(all, c);
 }
 
-/* A connection that was to run and was closed meanwhile does not. */
-static void sweep_woken(store_connections *all)
-{
-    store_connection **link = &all->first_to_run;
-    while (*link != NULL) {
-        if ((*link)->fd < 0)
-            *link = (*link)->next_to_run;
-        else
-            link = &(*link)->next_to_run;
-    }
-    all->end_to_run = link;
-}
-
 /* Frees what is closed, after closing those whose greeting is overdue. */
 static void connections_sweep(store_connections *all)
 {
     int64_t now = clock_now_ns();
-    for (store_connection *c = all->first; c != NULL && all->ungreeted > 0; c = c->next)
+    store_connection *next = all->ungreeted > 0 ? TAILQ_FIRST(&all->list) : NULL;
+    for (store_connection *c = next; c != NULL; c = TAILQ_NEXT(c, arrival))
         if (c->fd >= 0 && !c->session.greeted && now >= c->greeting_deadline_ns)
             connections_drop(all, c, "no greeting came");
-    if (all->closed == 0)
-        return;
-    sweep_woken(all);
-    store_connection **link = &all->first;
-    while (*link != NULL) {
-        store_connection *c = *link;
-        if (c->fd >= 0) {
-            link = &c->next;
+    for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL && all->closed > 0; c = next) {
+        next = TAILQ_NEXT(c, arrival);
+        if (c->fd >= 0)
             continue;
-        }
-        *link = c->next;
+        TAILQ_REMOVE(&all->list, c, arrival);
         all->count--;
+        all->closed--;
         free(c);
     }
-    all->closed = 0;
-    all->end = link;
 }
 
 static void connections_init(store_connections *all, int queue, int port)
@@ -192,16 +169,16 @@ static void connections_init(store_connections *all, int queue, int port)
     all->queue = queue;
     all->port = port;
     all->due_ns = INT64_MAX;
-    all->end = &all->first;
-    all->end_to_run = &all->first_to_run;
+    TAILQ_INIT(&all->list);
+    TAILQ_INIT(&all->to_run);
 }
 
 static void connections_close(store_connections *all)
 {
-    for (store_connection *c = all->first; c != NULL; c = c->next)
+    for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL; c = TAILQ_NEXT(c, arrival))
         connections_drop(all, c, "the store ends");
     connections_sweep(all);
-    ASSERT(all->waiters.count == 0);
+    ASSERT(all->waiting == 0);
 }
 
 /* Takes `fd` at once, also on failure, and watches it for requests: STATUS_NO_MEMORY. */
@@ -218,8 +195,7 @@ static status connections_add(store_connections *all, int fd, store_connection *
     c->watched = event.events;
     c->moved_ns = clock_now_ns();
     c->greeting_deadline_ns = clock_deadline_ns(GREETING_MS);
-    *all->end = c;
-    all->end = &c->next;
+    TAILQ_INSERT_TAIL(&all->list, c, arrival);
     all->count++;
     all->ungreeted++;
     *out = c;
@@ -228,10 +204,10 @@ static status connections_add(store_connections *all, int fd, store_connection *
 
 static store_connection *connections_oldest_ungreeted(const store_connections *all)
 {
-    for (store_connection *c = all->first; c != NULL && all->ungreeted > 0; c = c->next)
-        if (c->fd >= 0 && !c->session.greeted)
-            return c;
-    return NULL;
+    store_connection *c = all->ungreeted > 0 ? TAILQ_FIRST(&all->list) : NULL;
+    while (c != NULL && (c->fd < 0 || c->session.greeted))
+        c = TAILQ_NEXT(c, arrival);
+    return c;
 }
 
 static uint32_t events_of(const store_session *session)
@@ -266,53 +242,44 @@ static void connections_settle(store_connections *all, store_connection *c,
 {
     store_bytes key;
     note_held(all, c);
-    waiters_remove(&all->waiters, &c->waiter);
+    end_wait(all, c);
     if (!store_session_awaits(&c->session, &key))
         return;
     if (c->session.due_ns != 0 && c->session.due_ns < all->due_ns)
         all->due_ns = c->session.due_ns;
-    waiters_add(&all->waiters, &c->waiter, store_table_hash(table, key));
+    begin_wait(all, c, store_table_hash(table, key));
 }
 
 static void let_run(store_connections *all, store_connection *c)
 {
+    end_wait(all, c);
     if (c->to_run)
         return;
     c->to_run = true;
-    c->next_to_run = NULL;
-    *all->end_to_run = c;
-    all->end_to_run = &c->next_to_run;
-}
-
-static void let_waiter_run(store_connections *all, store_connection *c)
-{
-    waiters_remove(&all->waiters, &c->waiter);
-    let_run(all, c);
+    TAILQ_INSERT_TAIL(&all->to_run, c, run);
 }
 
 /* All that wait for the key are to run, or of those that wait for nothing else only one. */
 static void connections_wake(store_connections *all, const store_table *table, store_bytes key,
                              store_wake who)
 {
-    store_connection *only = NULL;
-    if (all->waiters.count == 0)
+    store_connection *only = NULL, *c, *next;
+    if (all->waiting == 0)
         return;
     uint64_t hash = store_table_hash(table, key);
-    store_waiter *next; /* taken before the one that it follows is removed */
-    for (store_waiter *w = *bucket_of(&all->waiters, hash); w != NULL; w = next) {
-        next = w->next;
-        store_connection *c = (store_connection *)(void *)w;
+    for (c = LIST_FIRST(&all->waiters[hash & (WAIT_BUCKETS - 1)]); c != NULL; c = next) {
         store_bytes awaited;
-        if (w->hash != hash || !store_session_awaits(&c->session, &awaited) ||
+        next = LIST_NEXT(c, waiter);
+        if (c->hash != hash || !store_session_awaits(&c->session, &awaited) ||
             awaited.size != key.size || memcmp(awaited.data, key.data, key.size) != 0)
             continue;
         if (who == STORE_WAKE_ONE && c->session.awaited == 1)
             only = c; /* the last of the list has waited longest */
         else
-            let_waiter_run(all, c);
+            let_run(all, c);
     }
     if (only != NULL)
-        let_waiter_run(all, only);
+        let_run(all, only);
 }
 
 /* All that watch a prefix of the key are to run. */
@@ -333,7 +300,7 @@ static void connections_wake_due(store_connections *all)
     if (now < all->due_ns)
         return;
     all->due_ns = INT64_MAX;
-    for (store_connection *c = all->first; c != NULL; c = c->next) {
+    for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL; c = TAILQ_NEXT(c, arrival)) {
         if (c->fd < 0 || c->session.due_ns == 0)
             continue;
         if (now >= c->session.due_ns)
@@ -343,19 +310,6 @@ static void connections_wake_due(store_connections *all)
     }
 }
 
-/* The next one that is to run, in the order in which they were woken; NULL: none. */
-static store_connection *connections_next_to_run(store_connections *all)
-{
-    store_connection *c = all->first_to_run;
-    if (c == NULL)
-        return NULL;
-    all->first_to_run = c->next_to_run;
-    if (all->first_to_run == NULL)
-        all->end_to_run = &all->first_to_run;
-    c->to_run = false;
-    return c;
-}
-
 /* Closes one connection so that another has its descriptor: the oldest that has not greeted, else
  * of those that have never set a key the one that is idle longest. false: there is none of them. */
 static bool connections_shed_one(store_connections *all)
@@ -363,7 +317,7 @@ static bool connections_shed_one(store_connections *all)
     store_connection *found = connections_oldest_ungreeted(all);
     const char *why = "too many connections, and it has not greeted";
     if (found == NULL) {
-        for (store_connection *c = all->first; c != NULL; c = c->next)
+        for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL; c = TAILQ_NEXT(c, arrival))
             if (c->fd >= 0 && !c->wrote && (found == NULL || c->moved_ns < found->moved_ns))
                 found = c;
         why = "too many connections, and it has never set a key";
@@ -379,7 +333,7 @@ static void connections_shed_bytes(store_connections *all, size_t limit_bytes)
 {
     while (all->held_bytes > limit_bytes) {
         store_connection *found = NULL;
-        for (store_connection *c = all->first; c != NULL; c = c->next) {
+        for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL; c = TAILQ_NEXT(c, arrival)) {
             /* Whoever holds most holds more than a share: there is always one. */
             if (c->fd < 0 || c->held_bytes <= limit_bytes / all->count)
                 continue;
@@ -392,44 +346,12 @@ static void connections_shed_bytes(store_connections *all, size_t limit_bytes)
     }
 }
 
-/* Commands of other threads to the store's thread: each waits until its command is carried out. */
-
 /* The keys that outlive the processes that have set them: those of one prefix, each with who has
  * set it last. One thread's. */
 typedef struct store_kept {
     char *prefix;         /* with the first "/"; NULL: none is kept */
     store_table *authors; /* by key: an address as text */
 } store_kept;
-
-typedef enum store_task { STORE_KEEP, STORE_FORGET, STORE_AUTHOR, STORE_STOP } store_task;
-
-/* In the memory of the thread that waits for it. */
-typedef struct store_command {
-    struct store_command *next;
-    store_task task;
-    const char *text; /* the prefix to keep; the key whose author is asked for */
-    char *author;     /* SOCKET_ADDRESS_BYTES, set */
-    status result;
-    bool done;
-} store_command;
-
-typedef struct store_commands {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    store_command *first; /* in the order of their arrival */
-    int callers;          /* threads inside commands_run() */
-    bool stopped;         /* STORE_STOP was carried out, and nothing is any more */
-    atomic_bool waiting;
-    int wake_fd; /* readable while commands wait */
-} store_commands;
-
-/* Has a command come? Then the store's thread ends its turn early. Costs nothing. */
-static inline bool commands_pending(store_commands *commands)
-{
-    return atomic_load_explicit(&commands->waiting, memory_order_relaxed);
-}
-
-enum { AUTHOR_BYTES = 16 << 20 };
 
 /* `prefix` is without the first "/"; "": no key is kept from now on. */
 static status kept_choose(store_kept *kept, const char *prefix)
@@ -469,52 +391,6 @@ static void kept_author(const store_kept *kept, const char *key, char *out)
     snprintf(out, SOCKET_ADDRESS_BYTES, "%s", there ? (const char *)address.data : "");
 }
 
-static status commands_init(store_commands *commands)
-{
-    *commands = (store_commands){.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-    if (commands->wake_fd < 0)
-        return FAIL(STATUS_IO, "eventfd: %s", file_limit_reason(errno));
-    pthread_mutex_init(&commands->lock, NULL);
-    pthread_cond_init(&commands->changed, NULL);
-    return STATUS_OK;
-}
-
-static void commands_close(store_commands *commands)
-{
-    if (commands->wake_fd < 0)
-        return;
-    pthread_mutex_lock(&commands->lock);
-    while (commands->callers > 0)
-        pthread_cond_wait(&commands->changed, &commands->lock);
-    pthread_mutex_unlock(&commands->lock);
-    pthread_mutex_destroy(&commands->lock);
-    pthread_cond_destroy(&commands->changed);
-    close(commands->wake_fd);
-    commands->wake_fd = -1;
-}
-
-/* Returns once the command is carried out, or another one has stopped the thread before. */
-static void commands_run(store_commands *commands, store_command *command)
-{
-    uint64_t one = 1;
-    pthread_mutex_lock(&commands->lock);
-    commands->callers++;
-    if (!commands->stopped) {
-        store_command **end = &commands->first;
-        while (*end != NULL)
-            end = &(*end)->next;
-        *end = command;
-        atomic_store(&commands->waiting, true);
-        ssize_t n = write(commands->wake_fd, &one, sizeof one);
-        ASSERT(n == (ssize_t)sizeof one);
-    }
-    while (!command->done && !commands->stopped)
-        pthread_cond_wait(&commands->changed, &commands->lock);
-    commands->callers--;
-    pthread_cond_broadcast(&commands->changed);
-    pthread_mutex_unlock(&commands->lock);
-}
-
 enum {
     MAX_UNGREETED = 64, /* beyond, the oldest is closed */
     ACCEPT_BATCH = 64,  /* connections per turn, so that the others get theirs */
@@ -525,6 +401,7 @@ enum {
     QUEUE_BYTES = 256 << 20,  /* and all queues */
     BUFFER_BYTES = 256 << 20, /* what all connections have sent in part, or have not read yet */
     WATCHED_BYTES = 32 << 20, /* all watched keys together: an answer has at most as much */
+    AUTHOR_BYTES = 16 << 20,  /* who has set which key that is kept */
     SPARE_DESCRIPTORS = 512,  /* at most, and a quarter of all, for the rest of the process */
     FORGET_BATCH = 1 << 16,
     EVENT_BATCH = 256, /* of one look at the queue; it brings the others next */
@@ -535,9 +412,13 @@ struct store_server {
     pthread_t thread;
     int listen_fd, port;
     char host[SOCKET_ADDRESS_BYTES];
-    store_commands commands;
+    int wake_fd;
+    atomic_int callers; /* other threads that call, or wait for the lock */
 
-    /* the thread's own */
+    pthread_mutex_t lock;  /* of all below; the thread has it during a turn */
+    pthread_cond_t called; /* there are no callers any more */
+    bool stops;
+    bool forgot; /* connections that epoll has reported before may be gone */
     store_kept kept;
     store_table *table, *queues;
     store_watched *watched;
@@ -551,6 +432,27 @@ struct store_server {
     bool listens;           /* the queue looks for connections */
     uint8_t read_bytes[READ_BYTES];
 };
+
+/* Another thread's call: between two turns it has the server to itself. */
+static void enter(store_server *server)
+{
+    atomic_fetch_add(&server->callers, 1);
+    pthread_mutex_lock(&server->lock);
+}
+
+static void leave(store_server *server)
+{
+    if (atomic_fetch_sub(&server->callers, 1) == 1)
+        pthread_cond_signal(&server->called);
+    pthread_mutex_unlock(&server->lock);
+    eventfd_write(server->wake_fd, 1);
+}
+
+/* Then a turn ends early. */
+static bool is_called(store_server *server)
+{
+    return atomic_load_explicit(&server->callers, memory_order_relaxed) > 0;
+}
 
 static void on_set(void *ctx, store_bytes key, store_wake who)
 {
@@ -630,8 +532,9 @@ static void drop_failed(store_server *server, store_connection *failed, status s
     bool all = st == STATUS_NO_MEMORY && errno == ENOMEM;
     if (all)
         LOG_W("store on port %d: closes all connections: %s", server->port, status_text());
-    for (store_connection *c = server->all.first; all && c != NULL; c = c->next)
-        if (c->fd >= 0 && c != failed)
+    store_connection *c = all ? TAILQ_FIRST(&server->all.list) : NULL;
+    for (; c != NULL; c = TAILQ_NEXT(c, arrival))
+        if (c != failed)
             connections_drop(&server->all, c, "the store is out of memory");
     connections_drop(&server->all, failed, status_text());
 }
@@ -664,20 +567,20 @@ static void serve(store_server *server, store_connection *c)
 static void run_woken(store_server *server)
 {
     store_connections *all = &server->all;
-    const store_connection *last = NULL;
-    for (const store_connection *c = all->first_to_run; c != NULL; c = c->next_to_run)
-        last = c;
-    size_t budget_bytes = TURN_BYTES;
-    while (last != NULL && budget_bytes > 0 && !commands_pending(&server->commands)) {
-        store_connection *c = connections_next_to_run(all);
+    size_t n = 0, budget_bytes = TURN_BYTES;
+    for (store_connection *c = TAILQ_FIRST(&all->to_run); c != NULL; c = TAILQ_NEXT(c, run))
+        n++;
+    for (; n > 0 && budget_bytes > 0 && !is_called(server); n--) {
+        store_connection *c = TAILQ_FIRST(&all->to_run);
+        if (c == NULL)
+            return;
+        end_run(all, c);
         errno = 0;
-        status st = c->fd >= 0 ? run_session(server, c, &budget_bytes) : STATUS_OK;
+        status st = run_session(server, c, &budget_bytes);
         if (st != STATUS_OK)
             drop_failed(server, c, st);
         connections_watch(all, c);
         connections_shed_bytes(all, BUFFER_BYTES);
-        if (c == last)
-            return;
     }
 }
 
@@ -732,7 +635,7 @@ static status accept_one(store_server *server, int *fd)
 
 static void accept_connections(store_server *server)
 {
-    for (int i = 0; i < ACCEPT_BATCH && !commands_pending(&server->commands); i++) {
+    for (int i = 0; i < ACCEPT_BATCH && !is_called(server); i++) {
         int fd = -1;
         status st = accept_one(server, &fd);
         if (st == STATUS_OK && fd < 0)
@@ -753,7 +656,7 @@ static void accept_connections(store_server *server)
 static int sleep_ms(const store_server *server)
 {
     int64_t until = store_watched_due_ns(server->watched);
-    if (server->all.first_to_run != NULL || server->all.pending > 0)
+    if (!TAILQ_EMPTY(&server->all.to_run) || server->all.pending > 0)
         return 0;
     const store_connection *oldest = connections_oldest_ungreeted(&server->all);
     if (oldest != NULL && oldest->greeting_deadline_ns < until)
@@ -779,9 +682,11 @@ static void watch_listener(store_server *server)
     server->listens = listens;
 }
 
-static bool is_forgotten(const void *server, store_bytes key)
+static void forget_keys(const store_kept *kept, store_table *table)
 {
-    return !kept_has(&((const store_server *)server)->kept, key);
+    for (store_iterator at = {0}; store_table_next(table, &at);)
+        if (!kept_has(kept, at.key))
+            (void)store_table_delete(table, at.key);
 }
 
 static void forget(store_server *server)
@@ -792,51 +697,18 @@ static void forget(store_server *server)
             break;
         close(fd); /* nothing of it was read yet */
     }
-    for (store_connection *c = server->all.first; c != NULL; c = c->next) {
+    store_connections *all = &server->all;
+    for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL; c = TAILQ_NEXT(c, arrival))
         if (!c->kept)
-            connections_drop(&server->all, c, "its process has ended");
-    }
-    connections_sweep(&server->all);
-    store_table_delete_if(server->table, is_forgotten, server);
-    store_table_delete_if(server->queues, is_forgotten, server);
-    store_table_delete_if(server->kept.authors, is_forgotten, server);
+            connections_drop(all, c, "its process has ended");
+    connections_sweep(all);
+    forget_keys(&server->kept, server->table);
+    forget_keys(&server->kept, server->queues);
+    forget_keys(&server->kept, server->kept.authors);
 }
 
-static void carry_out(store_server *server, store_command *command)
-{
-    if (command->task == STORE_KEEP)
-        command->result = kept_choose(&server->kept, command->text);
-    else if (command->task == STORE_FORGET)
-        forget(server);
-    else
-        kept_author(&server->kept, command->text, command->author);
-}
-
-/* By the store's thread: carries out all that have come. false: it is to end. */
-static bool commands_take(store_commands *commands, store_server *server)
-{
-    uint64_t count;
-    pthread_mutex_lock(&commands->lock);
-    ssize_t n = read(commands->wake_fd, &count, sizeof count);
-    ASSERT(n == (ssize_t)sizeof count || errno == EAGAIN);
-    atomic_store(&commands->waiting, false);
-    while (commands->first != NULL) {
-        store_command *command = commands->first;
-        commands->first = command->next;
-        if (command->task == STORE_STOP)
-            commands->stopped = true;
-        if (!commands->stopped)
-            carry_out(server, command);
-        command->done = true;
-    }
-    bool stopped = commands->stopped;
-    pthread_cond_broadcast(&commands->changed);
-    pthread_mutex_unlock(&commands->lock);
-    return !stopped;
-}
-
-/* One turn for every connection that has something to do. A command ends the round: those left out
- * are reported again. */
+/* One turn for every connection that has something to do. A caller ends it: those left out are
+ * reported again. */
 static void take_turns(store_server *server, const struct epoll_event *events, int n)
 {
     store_connections *all = &server->all;
@@ -845,15 +717,17 @@ static void take_turns(store_server *server, const struct epoll_event *events, i
         store_connection *c = events[i].data.ptr;
         if (events[i].data.ptr == &server->listen_fd)
             arrivals = true;
-        else
+        else if (events[i].data.ptr != &server->wake_fd)
             c->events = events[i].events;
     }
-    for (store_connection *c = all->first; c != NULL && all->pending > 0; c = c->next)
-        if (c->is_pending && !commands_pending(&server->commands))
+    store_connection *first = all->pending > 0 ? TAILQ_FIRST(&all->list) : NULL;
+    for (store_connection *c = first; c != NULL; c = TAILQ_NEXT(c, arrival))
+        if (c->is_pending && !is_called(server))
             serve(server, c);
-    for (int i = 0; i < n && !commands_pending(&server->commands); i++) {
+    for (int i = 0; i < n && !is_called(server); i++) {
         store_connection *c = events[i].data.ptr;
-        if (events[i].data.ptr != &server->listen_fd && c->fd >= 0 && c->events != 0)
+        if (events[i].data.ptr != &server->listen_fd && events[i].data.ptr != &server->wake_fd &&
+            c->fd >= 0 && c->events != 0)
             serve(server, c);
     }
     if (arrivals)
@@ -871,25 +745,29 @@ static void *serve_all(void *arg)
 {
     store_server *server = arg;
     struct epoll_event events[EVENT_BATCH];
-    for (;;) {
+    pthread_mutex_lock(&server->lock);
+    while (!server->stops) {
         watch_listener(server);
-        int n = epoll_wait(server->queue, events, EVENT_BATCH, sleep_ms(server));
-        bool called = false;
-        for (int i = 0; i < n; i++)
-            called = called || events[i].data.ptr == &server->commands;
-        if (!called)
-            take_turns(server, events, n); /* n is below 0 for EINTR */
-        else if (!commands_take(&server->commands, server))
-            return NULL; /* else what was reported may be gone: nobody's turn */
+        int wait_ms = sleep_ms(server);
+        server->forgot = false;
+        pthread_mutex_unlock(&server->lock);
+        int n = epoll_wait(server->queue, events, EVENT_BATCH, wait_ms);
+        pthread_mutex_lock(&server->lock);
+        while (is_called(server))
+            pthread_cond_wait(&server->called, &server->lock);
+        if (!server->stops)
+            take_turns(server, events, server->forgot ? 0 : n); /* n is below 0 for EINTR */
     }
+    pthread_mutex_unlock(&server->lock);
+    return NULL;
 }
 
 /* What the queue looks at for good. */
 static status open_queue(store_server *server)
 {
-    struct epoll_event wake = {.events = EPOLLIN, .data.ptr = &server->commands};
+    struct epoll_event wake = {.events = EPOLLIN | EPOLLET, .data.ptr = &server->wake_fd};
     struct epoll_event listen = {.events = EPOLLIN, .data.ptr = &server->listen_fd};
-    if (epoll_ctl(server->queue, EPOLL_CTL_ADD, server->commands.wake_fd, &wake) != 0 ||
+    if (epoll_ctl(server->queue, EPOLL_CTL_ADD, server->wake_fd, &wake) != 0 ||
         epoll_ctl(server->queue, EPOLL_CTL_ADD, server->listen_fd, &listen) != 0)
         return FAIL(STATUS_IO, "epoll: %s", strerror(errno));
     server->listens = true;
@@ -906,7 +784,10 @@ static void free_server(store_server *server)
     store_watched_destroy(server->watched);
     store_table_destroy(server->kept.authors);
     free(server->kept.prefix);
-    commands_close(&server->commands);
+    pthread_mutex_destroy(&server->lock);
+    pthread_cond_destroy(&server->called);
+    if (server->wake_fd >= 0)
+        close(server->wake_fd);
     if (server->queue >= 0)
         close(server->queue);
     free(server);
@@ -932,13 +813,13 @@ status store_server_create(const char *host, int port, store_server **out)
     server->listen_fd = -1;
     server->max_connections = most_connections();
     snprintf(server->host, sizeof server->host, "%s", host != NULL ? host : "127.0.0.1");
+    pthread_mutex_init(&server->lock, NULL);
+    pthread_cond_init(&server->called, NULL);
     server->queue = epoll_create1(EPOLL_CLOEXEC);
-    if (server->queue < 0)
-        st = FAIL(STATUS_IO, "epoll: %s", file_limit_reason(errno));
+    server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (server->queue < 0 || server->wake_fd < 0)
+        st = FAIL(STATUS_IO, "a store's descriptors: %s", file_limit_reason(errno));
     connections_init(&server->all, server->queue, port);
-    server->commands.wake_fd = -1;
-    if (st == STATUS_OK)
-        st = commands_init(&server->commands);
     if (st == STATUS_OK)
         st = store_table_create(STORE_BYTES, &server->table);
     if (st == STATUS_OK)
@@ -978,28 +859,34 @@ int store_server_port(const store_server *server)
 
 status store_server_keep(store_server *server, const char *prefix)
 {
-    store_command command = {.task = STORE_KEEP, .text = prefix};
-    commands_run(&server->commands, &command);
-    return command.result;
+    enter(server);
+    status st = kept_choose(&server->kept, prefix);
+    leave(server);
+    return st;
 }
 
 void store_server_forget(store_server *server)
 {
-    commands_run(&server->commands, &(store_command){.task = STORE_FORGET});
+    enter(server);
+    forget(server);
+    server->forgot = true;
+    leave(server);
 }
 
 void store_server_author(store_server *server, const char *key, char *out)
 {
-    out[0] = '\0';
-    commands_run(&server->commands,
-                 &(store_command){.task = STORE_AUTHOR, .text = key, .author = out});
+    enter(server);
+    kept_author(&server->kept, key, out);
+    leave(server);
 }
 
 void store_server_destroy(store_server *server)
 {
     if (server == NULL)
         return;
-    commands_run(&server->commands, &(store_command){.task = STORE_STOP});
+    enter(server);
+    server->stops = true;
+    leave(server);
     pthread_join(server->thread, NULL);
     free_server(server);
 }

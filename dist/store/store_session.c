@@ -246,11 +246,6 @@ static status run_queue_len(call *c)
     return answer_i64(c, (int64_t)store_queue_look(c->service->queues, take_bytes(c), &first));
 }
 
-static status answer_key(void *ctx, store_bytes key)
-{
-    return answer_value(ctx, key);
-}
-
 /* Counts the caller, once; it waits until as many have come. Also when it is taken up again. */
 static status run_barrier(call *c)
 {
@@ -297,21 +292,22 @@ static status run_put(call *c)
 static status answer_watch(call *c, store_bytes prefix)
 {
     const store_watched *watched = c->service->watched;
-    size_t first, n = store_watched_count(watched, prefix, &first);
+    const byte_buffer *out = &c->session->out;
+    store_watched_key key;
+    uint64_t n = 0;
     TRY(answer_u8(c, STORE_WAIT_ENDED));
     TRY(answer_i64(c, 0)); /* the size, once it is known */
-    size_t start = c->session->out.size;
+    size_t start = out->size;
     TRY(answer_i64(c, store_watched_revision(watched)));
-    TRY(answer_i64(c, (int64_t)n));
-    for (size_t i = first; i < first + n; i++) {
-        store_watched_key key = store_watched_at(watched, i);
+    TRY(answer_i64(c, 0)); /* likewise, the number of keys */
+    for (store_iterator at = {0}; store_watched_next(watched, prefix, &at, &key); n++) {
         TRY(answer_value(c, key.key));
         TRY(answer_value(c, key.value));
         TRY(answer_i64(c, key.created));
         TRY(answer_i64(c, key.set));
     }
-    const byte_buffer *out = &c->session->out;
     store_wire_put_u64(out->data + start - 8, out->size - start);
+    store_wire_put_u64(out->data + start + 8, n);
     return STATUS_OK;
 }
 
@@ -386,7 +382,9 @@ static status execute(call *c)
         return run_queue_len(c);
     case STORE_LIST_KEYS:
         TRY(answer_i64(c, (int64_t)store_table_count(c->table)));
-        return store_table_each(c->table, answer_key, c);
+        for (store_iterator at = {0}; store_table_next(c->table, &at);)
+            TRY(answer_value(c, at.key));
+        return STATUS_OK;
     case STORE_BARRIER:
         return run_barrier(c);
     default:

@@ -155,30 +155,36 @@ static status add_entry(store_table *table, store_bytes key, uint64_t hash, uint
     return STATUS_OK;
 }
 
-status store_table_set(store_table *table, store_bytes key, store_bytes value)
+/* The value is `head` and `value`, one after the other. */
+static status set_parts(store_table *table, store_bytes key, store_bytes head, store_bytes value)
 {
     uint64_t hash = store_table_hash(table, key);
     entry *e = *link_of(table, key, hash);
-    size_t freed = e != NULL ? e->capacity : 0;
-    TRY(check_room(table, value.size + (e != NULL ? 0 : entry_bytes(key.size)), freed));
+    size_t freed = e != NULL ? e->capacity : 0, size_bytes = head.size + value.size;
+    TRY(check_room(table, size_bytes + (e != NULL ? 0 : entry_bytes(key.size)), freed));
     uint8_t *copy = NULL;
-    if (value.size > 0) {
-        copy = malloc(value.size);
-        if (copy == NULL)
-            return FAIL(STATUS_NO_MEMORY, "a value of %zu bytes", value.size);
-        memcpy(copy, value.data, value.size);
-    }
+    if (size_bytes > 0 && (copy = malloc(size_bytes)) == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a value of %zu bytes", size_bytes);
+    if (head.size > 0)
+        memcpy(copy, head.data, head.size);
+    if (value.size > 0)
+        memcpy(copy + head.size, value.data, value.size);
     if (e == NULL) {
-        status st = add_entry(table, key, hash, copy, value.size);
+        status st = add_entry(table, key, hash, copy, size_bytes);
         if (st != STATUS_OK)
             free(copy);
         return st;
     }
     free(e->value);
     e->value = copy;
-    e->value_size = e->capacity = value.size;
-    table->used_bytes = table->used_bytes - freed + value.size;
+    e->value_size = e->capacity = size_bytes;
+    table->used_bytes = table->used_bytes - freed + size_bytes;
     return STATUS_OK;
+}
+
+status store_table_set(store_table *table, store_bytes key, store_bytes value)
+{
+    return set_parts(table, key, (store_bytes){0}, value);
 }
 
 /* Grows by half at least, so that what was there is moved only now and then. */
@@ -218,44 +224,29 @@ status store_table_append(store_table *table, store_bytes key, store_bytes more,
     return STATUS_OK;
 }
 
-static void unlink_entry(store_table *table, entry **link)
+bool store_table_delete(store_table *table, store_bytes key)
 {
-    entry *e = *link;
+    entry **link = link_of(table, key, store_table_hash(table, key)), *e = *link;
+    if (e == NULL)
+        return false;
     *link = e->next;
     table->used_bytes -= entry_bytes(e->key_size) + e->capacity;
     table->count--;
     entry_free(e);
-}
-
-bool store_table_delete(store_table *table, store_bytes key)
-{
-    entry **link = link_of(table, key, store_table_hash(table, key));
-    if (*link == NULL)
-        return false;
-    unlink_entry(table, link);
     return true;
 }
 
-void store_table_delete_if(store_table *table, bool (*doomed)(const void *ctx, store_bytes key),
-                           const void *ctx)
+bool store_table_next(const store_table *table, store_iterator *at)
 {
-    for (size_t b = 0; b < table->n_buckets; b++) {
-        for (entry **link = &table->buckets[b]; *link != NULL;) {
-            if (doomed(ctx, (store_bytes){.data = (*link)->key, .size = (*link)->key_size}))
-                unlink_entry(table, link);
-            else
-                link = &(*link)->next;
-        }
-    }
-}
-
-status store_table_each(const store_table *table, status (*visit)(void *ctx, store_bytes key),
-                        void *ctx)
-{
-    for (size_t b = 0; b < table->n_buckets; b++)
-        for (const entry *e = table->buckets[b]; e != NULL; e = e->next)
-            TRY(visit(ctx, (store_bytes){.data = e->key, .size = e->key_size}));
-    return STATUS_OK;
+    while (at->next == NULL && at->bucket < table->n_buckets)
+        at->next = table->buckets[at->bucket++];
+    const entry *e = at->next;
+    if (e == NULL)
+        return false;
+    at->next = e->next;
+    at->key = (store_bytes){.data = e->key, .size = e->key_size};
+    at->value = (store_bytes){.data = e->value, .size = e->value_size};
+    return true;
 }
 
 size_t store_table_count(const store_table *table)
@@ -333,27 +324,17 @@ status store_queue_drop(store_table *queues, store_bytes key)
     return write_ends(queues, key, ends);
 }
 
-enum {
-    FIRST_ENTRIES = 64,
-    WATCHED_OVERHEAD_BYTES =
-        64, /* of an entry: malloc's, for two blocks, and its place in the order */
-};
+/* Watched keys lie in a table of their own, each value after its head. */
 
-typedef struct watched_entry {
-    int64_t created, set;
-    int64_t ttl_ms, end_ns; /* 0: no lease */
+typedef struct watched_head {
+    int64_t created, set;   /* the revisions that made the key and that set it last */
+    int64_t ttl_ms, end_ns; /* of its lease; 0: it has none */
     const void *owner;
     bool goes_with_owner;
-    size_t key_size, value_size;
-    uint8_t *value;
-    uint8_t key[];
-} watched_entry;
+} watched_head;
 
-/* In the order of the keys: all of a prefix lie together. */
 struct store_watched {
-    watched_entry **entries;
-    size_t count, capacity;
-    size_t used_bytes, limit_bytes;
+    store_table *keys;
     int64_t revision;
     int64_t gone;   /* the revision at which a key went last */
     int64_t due_ns; /* no lease ends before */
@@ -376,29 +357,22 @@ status store_watched_create(size_t limit_bytes, store_watched_fn on_change, void
     store_watched *watched = calloc(1, sizeof *watched);
     if (watched == NULL)
         return FAIL(STATUS_NO_MEMORY, "a table of watched keys");
-    *watched = (store_watched){.limit_bytes = limit_bytes,
-                               .revision = first_revision(),
-                               .due_ns = INT64_MAX,
-                               .on_change = on_change,
-                               .ctx = ctx};
+    *watched = (store_watched){
+        .revision = first_revision(), .due_ns = INT64_MAX, .on_change = on_change, .ctx = ctx};
     watched->gone = watched->revision;
-    *out = watched;
-    return STATUS_OK;
-}
-
-static void watched_entry_free(watched_entry *e)
-{
-    free(e->value);
-    free(e);
+    status st = store_table_create(limit_bytes, &watched->keys);
+    if (st == STATUS_OK)
+        *out = watched;
+    else
+        free(watched);
+    return st;
 }
 
 void store_watched_destroy(store_watched *watched)
 {
     if (watched == NULL)
         return;
-    for (size_t i = 0; i < watched->count; i++)
-        watched_entry_free(watched->entries[i]);
-    free(watched->entries);
+    store_table_destroy(watched->keys);
     free(watched);
 }
 
@@ -407,179 +381,94 @@ int64_t store_watched_revision(const store_watched *watched)
     return watched->revision;
 }
 
-static int compare(const watched_entry *e, store_bytes key)
+/* NULL: the key is not there. */
+static watched_head *find_head(const store_watched *watched, store_bytes key)
 {
-    size_t n = e->key_size < key.size ? e->key_size : key.size;
-    int order = n > 0 ? memcmp(e->key, key.data, n) : 0;
-    return order != 0 ? order : (e->key_size > key.size) - (e->key_size < key.size);
+    const entry *e = *link_of(watched->keys, key, store_table_hash(watched->keys, key));
+    return e != NULL ? (watched_head *)(void *)e->value : NULL;
 }
 
-/* The place of the first key that is not before this one. */
-static size_t place_of(const store_watched *watched, store_bytes key)
+static void begin_lease(store_watched *watched, watched_head *head, const void *owner)
 {
-    size_t from = 0, to = watched->count;
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        if (compare(watched->entries[middle], key) < 0)
-            from = middle + 1;
-        else
-            to = middle;
-    }
-    return from;
-}
-
-/* The key's entry, or NULL. */
-static watched_entry *find(const store_watched *watched, store_bytes key, size_t *place)
-{
-    *place = place_of(watched, key);
-    bool there = *place < watched->count && compare(watched->entries[*place], key) == 0;
-    return there ? watched->entries[*place] : NULL;
-}
-
-static size_t watched_entry_bytes(const watched_entry *e)
-{
-    return sizeof *e + e->key_size + e->value_size + WATCHED_OVERHEAD_BYTES;
-}
-
-/* Takes the entry out, and reports it. */
-static void drop(store_watched *watched, size_t place)
-{
-    watched_entry *e = watched->entries[place];
-    watched->count--;
-    memmove(watched->entries + place, watched->entries + place + 1,
-            (watched->count - place) * sizeof(watched_entry *));
-    watched->used_bytes -= watched_entry_bytes(e);
-    watched->gone = ++watched->revision;
-    watched->on_change(watched->ctx, (store_bytes){.data = e->key, .size = e->key_size});
-    watched_entry_free(e);
-}
-
-static status make_watched_room(store_watched *watched)
-{
-    if (watched->count < watched->capacity)
-        return STATUS_OK;
-    size_t capacity = watched->capacity > 0 ? watched->capacity * 2 : FIRST_ENTRIES;
-    watched_entry **entries = realloc(watched->entries, capacity * sizeof(watched_entry *));
-    if (entries == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%zu watched keys", capacity);
-    watched->entries = entries;
-    watched->capacity = capacity;
-    return STATUS_OK;
-}
-
-static status add(store_watched *watched, store_bytes key, size_t place, watched_entry **out)
-{
-    TRY(make_watched_room(watched));
-    watched_entry *e = calloc(1, sizeof *e + key.size);
-    if (e == NULL)
-        return FAIL(STATUS_NO_MEMORY, "a key of %zu bytes", key.size);
-    e->key_size = key.size;
-    memcpy(e->key, key.data, key.size);
-    memmove(watched->entries + place + 1, watched->entries + place,
-            (watched->count - place) * sizeof(watched_entry *));
-    watched->entries[place] = e;
-    watched->count++;
-    watched->used_bytes += watched_entry_bytes(e);
-    *out = e;
-    return STATUS_OK;
-}
-
-static void begin_lease(store_watched *watched, watched_entry *e, const void *owner)
-{
-    e->owner = owner;
-    e->end_ns = e->ttl_ms > 0 ? clock_deadline_ns(e->ttl_ms) : 0;
-    if (e->end_ns != 0 && e->end_ns < watched->due_ns)
-        watched->due_ns = e->end_ns;
+    head->owner = owner;
+    head->end_ns = head->ttl_ms > 0 ? clock_deadline_ns(head->ttl_ms) : 0;
+    if (head->end_ns != 0 && head->end_ns < watched->due_ns)
+        watched->due_ns = head->end_ns;
 }
 
 status store_watched_set(store_watched *watched, const store_watched_put *put, int64_t *revision)
 {
-    size_t place;
-    watched_entry *e = find(watched, put->key, &place);
+    const watched_head *held = find_head(watched, put->key);
+    watched_head head = {.created = watched->revision + 1, .set = watched->revision + 1};
     *revision = 0;
-    if (put->expected >= 0 && put->expected != (e != NULL ? e->set : 0))
+    if (put->expected >= 0 && put->expected != (held != NULL ? held->set : 0))
         return STATUS_OK;
-    size_t freed = e != NULL ? e->value_size : 0;
-    size_t added =
-        put->value.size + (e != NULL ? 0 : sizeof *e + put->key.size + WATCHED_OVERHEAD_BYTES);
-    if (added > watched->limit_bytes - (watched->used_bytes - freed))
-        return FAIL(STATUS_NO_MEMORY, "the watched keys are full: they hold at most %zu bytes",
-                    watched->limit_bytes);
-    uint8_t *value = malloc(put->value.size + 1);
-    if (value == NULL)
-        return FAIL(STATUS_NO_MEMORY, "a value of %zu bytes", put->value.size);
-    if (put->value.size > 0)
-        memcpy(value, put->value.data, put->value.size);
-    status st = e != NULL ? STATUS_OK : add(watched, put->key, place, &e);
-    if (st != STATUS_OK) {
-        free(value);
-        return st;
-    }
-    free(e->value);
-    e->value = value;
-    e->value_size = put->value.size;
-    watched->used_bytes = watched->used_bytes - freed + put->value.size;
-    e->set = ++watched->revision;
-    if (e->created == 0)
-        e->created = e->set;
-    e->goes_with_owner = put->goes_with_owner;
-    e->ttl_ms = put->ttl_ms > 0 && put->ttl_ms < STORE_TTL_MS ? STORE_TTL_MS : put->ttl_ms;
-    begin_lease(watched, e, put->owner);
-    *revision = e->set;
+    if (held != NULL)
+        head.created = held->created;
+    head.goes_with_owner = put->goes_with_owner;
+    head.ttl_ms = put->ttl_ms > 0 && put->ttl_ms < STORE_TTL_MS ? STORE_TTL_MS : put->ttl_ms;
+    TRY(set_parts(watched->keys, put->key, (store_bytes){(const uint8_t *)&head, sizeof head},
+                  put->value));
+    begin_lease(watched, find_head(watched, put->key), put->owner);
+    *revision = ++watched->revision;
     watched->on_change(watched->ctx, put->key);
     return STATUS_OK;
 }
 
 bool store_watched_renew(store_watched *watched, store_bytes key, const void *owner)
 {
-    size_t place;
-    watched_entry *e = find(watched, key, &place);
-    if (e != NULL)
-        begin_lease(watched, e, owner);
-    return e != NULL;
+    watched_head *head = find_head(watched, key);
+    if (head != NULL)
+        begin_lease(watched, head, owner);
+    return head != NULL;
+}
+
+static void drop(store_watched *watched, store_bytes key)
+{
+    watched->gone = ++watched->revision;
+    watched->on_change(watched->ctx, key);
+    (void)store_table_delete(watched->keys, key);
 }
 
 bool store_watched_remove(store_watched *watched, store_bytes key)
 {
-    size_t place;
-    if (find(watched, key, &place) == NULL)
-        return false;
-    drop(watched, place);
+    bool there = find_head(watched, key) != NULL;
+    if (there)
+        drop(watched, key);
+    return there;
+}
+
+static bool is_under(store_bytes prefix, store_bytes key)
+{
+    bool is_folder = prefix.size > 0 && prefix.data[prefix.size - 1] == '/';
+    return (is_folder ? key.size >= prefix.size : key.size == prefix.size) &&
+           (prefix.size == 0 || memcmp(key.data, prefix.data, prefix.size) == 0);
+}
+
+bool store_watched_next(const store_watched *watched, store_bytes prefix, store_iterator *at,
+                        store_watched_key *out)
+{
+    do {
+        if (!store_table_next(watched->keys, at))
+            return false;
+    } while (!is_under(prefix, at->key));
+    const watched_head *head = (const void *)at->value.data;
+    *out = (store_watched_key){
+        .key = at->key,
+        .value = {.data = at->value.data + sizeof *head, .size = at->value.size - sizeof *head},
+        .created = head->created,
+        .set = head->set};
     return true;
-}
-
-static bool begins_with(const watched_entry *e, store_bytes prefix)
-{
-    bool folder = prefix.size > 0 && prefix.data[prefix.size - 1] == '/';
-    return folder ? e->key_size >= prefix.size && memcmp(e->key, prefix.data, prefix.size) == 0
-                  : compare(e, prefix) == 0;
-}
-
-size_t store_watched_count(const store_watched *watched, store_bytes prefix, size_t *first)
-{
-    size_t n = 0;
-    *first = place_of(watched, prefix);
-    while (*first + n < watched->count && begins_with(watched->entries[*first + n], prefix))
-        n++;
-    return n;
-}
-
-store_watched_key store_watched_at(const store_watched *watched, size_t i)
-{
-    const watched_entry *e = watched->entries[i];
-    return (store_watched_key){.key = {.data = e->key, .size = e->key_size},
-                               .value = {.data = e->value, .size = e->value_size},
-                               .created = e->created,
-                               .set = e->set};
 }
 
 bool store_watched_changed(const store_watched *watched, store_bytes prefix, int64_t after)
 {
+    store_watched_key key;
     if (after < watched->gone || after > watched->revision)
         return true;
-    size_t first, n = after < watched->revision ? store_watched_count(watched, prefix, &first) : 0;
-    for (size_t i = 0; i < n; i++)
-        if (watched->entries[first + i]->set > after)
+    for (store_iterator at = {0};
+         after < watched->revision && store_watched_next(watched, prefix, &at, &key);)
+        if (key.set > after)
             return true;
     return false;
 }
@@ -591,22 +480,24 @@ int64_t store_watched_due_ns(const store_watched *watched)
 
 void store_watched_expire(store_watched *watched)
 {
-    int64_t now = clock_now_ns();
-    if (now < watched->due_ns)
+    int64_t now_ns = clock_now_ns();
+    if (now_ns < watched->due_ns)
         return;
     watched->due_ns = INT64_MAX;
-    for (size_t i = watched->count; i > 0; i--) {
-        const watched_entry *e = watched->entries[i - 1];
-        if (e->end_ns != 0 && now >= e->end_ns)
-            drop(watched, i - 1);
-        else if (e->end_ns != 0 && e->end_ns < watched->due_ns)
-            watched->due_ns = e->end_ns;
+    for (store_iterator at = {0}; store_table_next(watched->keys, &at);) {
+        const watched_head *head = (const void *)at.value.data;
+        if (head->end_ns != 0 && now_ns >= head->end_ns)
+            drop(watched, at.key);
+        else if (head->end_ns != 0 && head->end_ns < watched->due_ns)
+            watched->due_ns = head->end_ns;
     }
 }
 
 void store_watched_release(store_watched *watched, const void *owner)
 {
-    for (size_t i = watched->count; i > 0; i--)
-        if (watched->entries[i - 1]->goes_with_owner && watched->entries[i - 1]->owner == owner)
-            drop(watched, i - 1);
+    for (store_iterator at = {0}; store_table_next(watched->keys, &at);) {
+        const watched_head *head = (const void *)at.value.data;
+        if (head->goes_with_owner && head->owner == owner)
+            drop(watched, at.key);
+    }
 }

@@ -35,13 +35,16 @@ uint64_t store_table_hash(const store_table *table, store_bytes key);
 /* Whether the key was there. */
 bool store_table_delete(store_table *table, store_bytes key);
 
-/* Deletes every key for which `doomed` says so. */
-void store_table_delete_if(store_table *table, bool (*doomed)(const void *ctx, store_bytes key),
-                           const void *ctx);
+/* Goes through all keys, in any order; all zero at its start. The key that it is at may be deleted,
+ * and no other may be set or deleted meanwhile. */
+typedef struct store_iterator {
+    store_bytes key, value;
+    size_t bucket;
+    const void *next;
+} store_iterator;
 
-/* Calls `visit` for every key, until it fails: with what it returns then. */
-status store_table_each(const store_table *table, status (*visit)(void *ctx, store_bytes key),
-                        void *ctx);
+/* false: there is no other key. */
+bool store_table_next(const store_table *table, store_iterator *at);
 
 size_t store_table_count(const store_table *table);
 
@@ -68,7 +71,7 @@ status store_queue_drop(store_table *queues, store_bytes key);
 
 typedef struct store_watched store_watched;
 
-/* Called for each key that was put or has gone, after the change. It may not change the table. */
+/* Called for each key that was put or goes. It may not change the table. */
 typedef void (*store_watched_fn)(void *ctx, store_bytes key);
 
 /* Holds at most `limit_bytes` of keys, values and bookkeeping. The first revision is random, so
@@ -100,14 +103,15 @@ bool store_watched_remove(store_watched *watched, store_bytes key); /* whether i
  * end of any key counts for all prefixes; so does a revision that is not this table's. */
 bool store_watched_changed(const store_watched *watched, store_bytes prefix, int64_t after);
 
-/* What stands under a prefix, in the order of the keys. Valid until the table changes. */
+/* What stands under a prefix. Valid until the table changes. */
 typedef struct store_watched_key {
     store_bytes key, value;
     int64_t created, set; /* the revisions that made it and that set it last */
 } store_watched_key;
 
-size_t store_watched_count(const store_watched *watched, store_bytes prefix, size_t *first);
-store_watched_key store_watched_at(const store_watched *watched, size_t i); /* first .. */
+/* false: there is no other one. In any order. */
+bool store_watched_next(const store_watched *watched, store_bytes prefix, store_iterator *at,
+                        store_watched_key *out);
 
 /* When the table is to be looked at for ended leases; INT64_MAX: there are none. */
 int64_t store_watched_due_ns(const store_watched *watched);
