@@ -58,7 +58,7 @@
  *   report/<a>/<n>   how node n's workers ended                        it
  *   outcome/<a>      what comes of that: the end, or attempt a + 1     node 0
  *
- * Of an elastic job, under mnist_ddp/rdzv/<run id>/, as watched keys (dist/store/store_table.h,
+ * Of an elastic job, under mnist_ddp/rdzv/<run id>/, as watched keys (dist/store/store_session.h,
  * dist/elastic/rdzv_c10d.c); a "/" in the run id is "%2F" there:
  *
  *   state           which round is the latest, and who is in it        a node, by compare and set

@@ -102,7 +102,7 @@ status store_join(store *client);
 /* *count: all keys of the server, whatever their prefix. */
 status store_num_keys(store *client, int64_t *count);
 
-/* A client's calls for the store's watched keys (store_table.h), which only our server has. Keys
+/* A client's calls for the store's watched keys (store_session.h), which only our server has. Keys
  * get the client's prefix in front. Failures are as above; a server of another kind closes the
  * connection: STATUS_PEER. */
 

@@ -8,7 +8,6 @@
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store_session.h"
-#include "dist/store/store_table.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -111,7 +110,7 @@ static void log_unknown(store_connections *all, const store_connection *c)
     char peer[SOCKET_ADDRESS_BYTES];
     const byte_buffer *in = &c->session.in;
     if (all->logged_unknown || !c->session.greeted || in->size == 0 ||
-        store_wire_knows(in->data[0]))
+        store_session_knows(in->data[0]))
         return;
     all->logged_unknown = true;
     socket_address_peer(c->fd, peer);

@@ -1,16 +1,85 @@
-/* One client's conversation with the store, without its socket: bytes in, bytes out. */
+/* What a store holds, in memory, and one client's conversation with it, without its socket: bytes
+ * in, bytes out. */
 #ifndef MNIST_DDP_DIST_STORE_STORE_SESSION_H
 #define MNIST_DDP_DIST_STORE_STORE_SESSION_H
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "dist/store/store_table.h"
 #include "dist/store/store_wire.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Keys and values. */
+
+typedef struct store_table store_table;
+
+/* Holds at most `limit_bytes` of keys, values and bookkeeping. */
+status store_table_create(size_t limit_bytes, store_table **out);
+void store_table_destroy(store_table *table); /* accepts NULL */
+
+/* false if the key is not there. *value is valid until the table changes. */
+bool store_table_find(const store_table *table, store_bytes key, store_bytes *value);
+
+/* Copies both; `value` may point into the table. STATUS_NO_MEMORY beyond the limit: nothing changes
+ * then. */
+status store_table_set(store_table *table, store_bytes key, store_bytes value);
+
+/* What the table finds the key by; random from table to table. */
+uint64_t store_table_hash(const store_table *table, store_bytes key);
+
+/* Whether the key was there. */
+bool store_table_delete(store_table *table, store_bytes key);
+
+/* Goes through all keys, in any order; all zero at its start. The key that it is at may be deleted,
+ * and no other may be set or deleted meanwhile. */
+typedef struct store_iterator {
+    store_bytes key, value;
+    size_t bucket;
+    const void *next;
+} store_iterator;
+
+/* false: there is no other key. */
+bool store_table_next(const store_table *table, store_iterator *at);
+
+size_t store_table_count(const store_table *table);
+
+/* The keys that clients watch: apart from the others, so that those cost no more for them. Every
+ * change of one, its end included, has a revision of its own, by one counter of this table. A key
+ * may lie under a lease, by this process's monotonic clock: it goes when that is not renewed in
+ * time. One thread's.
+ *
+ * A prefix that ends in "/" stands for all keys that begin with it, any other for that key alone.
+ */
+
+typedef struct store_watched store_watched;
+
+/* Called for each key that was put or goes. It may not change the table. */
+typedef void (*store_watched_fn)(void *ctx, store_bytes key);
+
+/* Holds at most `limit_bytes` of keys, values and bookkeeping. The first revision is random, so
+ * that one of another server is taken for none of this one. */
+status store_watched_create(size_t limit_bytes, store_watched_fn on_change, void *ctx,
+                            store_watched **out);
+void store_watched_destroy(store_watched *watched); /* accepts NULL */
+
+/* When the table is to be looked at for ended leases; INT64_MAX: there are none. */
+int64_t store_watched_due_ns(const store_watched *watched);
+
+/* Removes keys whose lease has ended; looks at all, but only if that is due. */
+void store_watched_expire(store_watched *watched);
+
+/* The owner is gone: so are the keys that go with it. Looks at all keys. */
+void store_watched_release(store_watched *watched, const void *owner);
+
 enum { STORE_SESSION_OUT_BYTES = 64 << 20 }; /* more answers than that, unread: the end */
+
+/* Where a search for the end of a request stands; all zero at its start. */
+typedef struct store_scan {
+    const char *fields; /* still to come, NULL before the opcode is known */
+    size_t at;          /* bytes of the request passed so far */
+    uint64_t repeats;   /* of the repeated fields, still to come */
+} store_scan;
 
 /* All zero is a new session. A request that waits for a key stays at the front of `in` until it can
  * be answered. */
@@ -36,7 +105,7 @@ typedef void (*store_key_fn)(void *ctx, store_bytes key, store_wake who);
 /* What sessions work with. */
 typedef struct store_service {
     store_table *table;
-    store_table *queues; /* store_queue_push and so on */
+    store_table *queues; /* in a table of their own */
     store_key_fn on_set;
     void *ctx;              /* of on_set */
     store_watched *watched; /* NULL: requests about them are refused */
@@ -59,6 +128,9 @@ bool store_session_awaits(const store_session *session, store_bytes *key);
 /* The most bytes to read before the session runs again: a greeting alone, and little while a
  * request waits or others are pending. */
 size_t store_session_read_limit(const store_session *session);
+
+/* Whether there is such a request. */
+bool store_session_knows(uint8_t opcode);
 
 void store_session_close(store_session *session);
 

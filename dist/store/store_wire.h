@@ -1,4 +1,4 @@
-/* c10d's wire as bytes: numbers, limits, and finding the end of a request.
+/* c10d's wire as bytes: numbers and limits.
  *
  * The wire is little endian. A string (key, value) is its length as u64 and its bytes. A client
  * first sends u8 0 (VALIDATE) and u32 0x3C85F7CE, to which nothing is replied; then one request at
@@ -27,7 +27,7 @@
  * are kept as decimal text, and so is how many have come to a barrier. To CHECK and WAIT a queue
  * that holds a value is a key. To GETNUMKEYS, LIST_KEYS and DELETE_KEY it is none.
  *
- * Requests of ours, for keys that are apart from torch's (store_table.h). Any other server closes
+ * Requests of ours, for keys that are apart from torch's (store_session.h). Any other server closes
  * the connection at their first byte:
  *
  *  200 PUT     key, value, i64 revision, i64 ttl_ms, u32 flags    i64: the revision; 0: not set
@@ -108,27 +108,6 @@ void store_wire_put_u32(uint8_t *out, uint32_t x);
 void store_wire_put_u64(uint8_t *out, uint64_t x);
 uint32_t store_wire_u32(const uint8_t *data);
 uint64_t store_wire_u64(const uint8_t *data);
-
-/* Whether there is such a request. */
-bool store_wire_knows(uint8_t opcode);
-
-/* Where a search for the end of a request stands; all zero at its start. */
-typedef struct store_scan {
-    const char *fields; /* still to come, NULL before the opcode is known */
-    size_t at;          /* bytes of the request passed so far */
-    uint64_t repeats;   /* of the repeated fields, still to come */
-} store_scan;
-
-typedef enum store_scan_result {
-    STORE_SCAN_PARTIAL, /* more bytes are needed */
-    STORE_SCAN_WHOLE,   /* the request is data[0 .. scan->at) */
-    STORE_SCAN_BAD,     /* no request begins like this; the message says why */
-} store_scan_result;
-
-/* Goes on from where the scan stopped; data[0 .. size) is the request from its opcode on, grown
- * since the last call. All lengths and counts of a whole request are within the limits. Reads every
- * byte of the framing once, however the bytes come in. */
-store_scan_result store_wire_scan(store_scan *scan, const uint8_t *data, size_t size);
 
 /* The parts of a whole request, one after the other, from *at on; moves *at. */
 uint64_t store_wire_take_u64(const uint8_t *data, size_t *at);

@@ -1,5 +1,5 @@
 /* The store's table by itself: what it takes of memory. */
-#include "dist/store/store_table.h"
+#include "dist/store/store_session.h"
 #include "tests/support/suite.h"
 
 #include <malloc.h>
