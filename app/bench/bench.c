@@ -6,7 +6,6 @@
 #include "app/common/run_files.h"
 #include "app/options/command_table.h"
 #include "app/options/options_table.h"
-#include "app/report/page.h"
 #include "app/report/report.h"
 #include "base/log.h"
 #include "base/thread.h"

@@ -14,7 +14,6 @@
 #include "app/common/version.h"
 #include "app/options/options.h"
 #include "app/report/report.h"
-#include "app/report/table.h"
 #include "base/log.h"
 #include "dist/process_group/backend_choice.h"
 #include "kernels/device_kind.h"

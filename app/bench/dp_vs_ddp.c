@@ -7,7 +7,6 @@
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "app/report/report.h"
-#include "app/report/table.h"
 #include "base/log.h"
 #include "base/thread.h"
 

@@ -7,7 +7,6 @@
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/report/report.h"
-#include "app/report/table.h"
 #include "base/thread.h"
 #include "data/dataset.h"
 #include "model/layers.h"

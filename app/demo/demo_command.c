@@ -3,7 +3,7 @@
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "app/options/command_table.h"
-#include "app/report/page.h"
+#include "app/report/report.h"
 #include "base/file.h"
 #include "base/host.h"
 #include "base/status.h"

@@ -1,6 +1,6 @@
 /* What a command leaves behind: one JSON document. Its part "report" is what people read: lines of
- * text, tables (app/report/table.h) and plots. app/report/page.h shows it in a browser,
- * report_print on a terminal. The other parts are the command's own figures.
+ * text, tables and plots. report_print shows it on a terminal, a page in a browser. The other parts
+ * are the command's own figures.
  *
  * Nothing here knows what was measured: a benchmark uses it, and a training run can.
  * If jansson runs out of memory, that is noticed when the document is written.
@@ -53,5 +53,38 @@ void report_print(const json_t *document, FILE *out);
 
 /* Makes the folder and replaces its file `name`. */
 status report_write(const json_t *document, const char *folder, const char *name);
+
+/* A table: named columns, and rows of text under them. It is JSON, so that it can stand in a
+ * document: {"title", "columns": [...], "rows": [{"cells": [...], "note"}]}. */
+
+/* `columns` ends with NULL. json_decref it. */
+json_t *table_create(const char *title, const char *const *columns);
+
+/* Begins a row. The functions below fill the last row, its cells from left to right. Cells that are
+ * not filled are empty. */
+void table_row(json_t *table);
+void table_cell(json_t *table, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void table_number(json_t *table, double value);              /* as many digits as help; NAN: "" */
+void table_interval(json_t *table, double low, double high); /* "1.2 to 3"; NAN: "n too small" */
+void table_note(json_t *table, const char *note);            /* a sentence below the row */
+
+/* Prints it with a blank line before it. Heads are broken between words, so that a column is as
+ * wide as its cells; numbers stand at its right. Titles and notes fit 80 columns. */
+void table_print(const json_t *table, FILE *out);
+
+/* A page needs nothing else: its data as JSON, and the program of app/report/page/, which draws
+ * them in the browser. Whoever has no JavaScript reads the text that a terminal shows. */
+
+/* Prints the page's data for a terminal of 80 columns. */
+typedef void page_text_fn(const json_t *data, FILE *out);
+
+/* Writes `path`, whole or not at all. `data` is {"kind", "title", ...}; its kinds are those of
+ * app/report/page/main.js. No text in it can end the script that holds it. STATUS_NO_MEMORY if it
+ * is NULL; STATUS_IO. */
+status page_save(const char *path, const json_t *data, page_text_fn *text);
+
+/* FOLDER/report.html: shows those of the documents that are in `folder`. `documents`: file names in
+ * the order of the page; the list ends with NULL. STATUS_INVALID for a file that is no document. */
+status page_write(const char *folder, const char *title, const char *const *documents);
 
 #endif

@@ -1,25 +1,148 @@
 #include "app/report/run_page.h"
 
 #include "app/common/json_value.h"
+#include "app/common/run_config.h"
 #include "app/common/run_files.h"
-#include "app/report/page.h"
 #include "app/report/report.h"
-#include "app/report/run_data.h"
-#include "app/report/table.h"
 #include "app/report/trace_picture.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { MAX_POINTS = 400, DIGITS = 10, NUMBER_BYTES = 32 };
+enum {
+    RESULT_BYTES = 64 << 20,
+    LINES_BYTES = 512 << 20,
+    MAX_POINTS = 400,
+    DIGITS = 10,
+    NUMBER_BYTES = 32,
+};
+
+/* The folder's last part that is a name. */
+static void name_run(const char *folder, char *out, size_t size_bytes)
+{
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && folder[begin - 1] != '/')
+        begin--;
+    snprintf(out, size_bytes, "%.*s", (int)(end - begin), folder + begin);
+}
+
+/* *out stays NULL if there is no such file. */
+static status read_result(const char *folder, const char *name, json_t **out)
+{
+    char path[FILE_PATH_BYTES];
+    TRY(file_join(folder, name, path));
+    return file_exists(path) ? json_text_read(path, RESULT_BYTES, out) : STATUS_OK;
+}
+
+/* Passes over lines that are no object, with one warning; the last one may be torn. */
+static status parse_lines(const char *text, const char *path, json_t *out)
+{
+    const char *end;
+    int64_t n = 0, n_bad = 0, first_bad = 0;
+    for (const char *line = text; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        json_t *entry = NULL;
+        status st = json_text_value(line, (size_t)(end - line), path, &entry);
+        if (st == STATUS_NO_MEMORY)
+            return st;
+        n++;
+        if (!json_is_object(entry)) {
+            json_decref(entry);
+            if (n_bad++ == 0)
+                first_bad = n;
+        } else if (json_array_append_new(out, entry) != 0) {
+            return FAIL(STATUS_NO_MEMORY, "%s: %zu lines", path, json_array_size(out));
+        }
+    }
+    if (n_bad > 0)
+        LOG_W("%s: lines that cannot be read and are not shown: %" PRId64
+              ", the first is line %" PRId64,
+              path, n_bad, first_bad);
+    return STATUS_OK;
+}
+
+/* As read_result. */
+static status read_lines(const char *folder, json_t **out)
+{
+    char path[FILE_PATH_BYTES], *text = NULL;
+    size_t size_bytes = 0;
+    TRY(file_join(folder, RUN_FILE_METRICS, path));
+    if (!file_exists(path))
+        return STATUS_OK;
+    TRY(file_read(path, LINES_BYTES, &text, &size_bytes));
+    *out = json_array();
+    status st = parse_lines(text, path, *out);
+    free(text);
+    return st;
+}
+
+static status no_run(const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    TRY(file_join(folder, RUN_FILE_CONFIG, path));
+    if (faccessat(AT_FDCWD, path, F_OK, AT_EACCESS) != 0 && errno == EACCES)
+        return FAIL(STATUS_IO, "%s: %s", path, strerror(errno));
+    return FAIL(STATUS_INVALID,
+                "%s: not the folder of a run: no " RUN_FILE_CONFIG ", " RUN_FILE_METRICS
+                " or " RUN_FILE_RESULT,
+                folder);
+}
+
+status run_data_read(const char *folder, run_data *out)
+{
+    run_data run = {.folder = folder};
+    run_config config = {0};
+    name_run(folder, run.name, sizeof run.name);
+    status st = run_config_read(folder, &config);
+    run.config = config.document;
+    if (st == STATUS_OK)
+        st = read_result(folder, RUN_FILE_RESULT, &run.result);
+    if (st == STATUS_OK)
+        st = read_result(folder, RUN_FILE_EVAL, &run.eval);
+    if (st == STATUS_OK)
+        st = read_lines(folder, &run.lines);
+    if (st == STATUS_OK && run.config == NULL && run.result == NULL && run.lines == NULL)
+        st = no_run(folder);
+    if (st == STATUS_OK)
+        *out = run;
+    else
+        run_data_close(&run);
+    return st;
+}
+
+void run_data_close(run_data *run)
+{
+    json_decref(run->config);
+    json_decref(run->result);
+    json_decref(run->eval);
+    json_decref(run->lines);
+    *run = (run_data){0};
+}
+
+/* The number under `key`; NAN if there is none. */
+static double number_in(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
 
 /* The curves of a page; its charts are in app/report/page/main.js. */
 static const struct {
-    const char *name, *event, *key; /* as run_data_curve takes them */
+    const char *name;
+    const char *event; /* of its lines ("step"); NULL: all lines that have a number there */
+    const char *key;
 } CURVES[] = {
     {"loss", "step", "loss"},
     {"train_loss", "epoch", "train_loss"},
@@ -43,8 +166,8 @@ static const json_t *find_line(const run_data *run, const char *key, bool best)
     const json_t *found = NULL;
     for (size_t i = 0; i < json_array_size(run->lines); i++) {
         const json_t *line = json_array_get(run->lines, i);
-        double value = run_data_number(line, key);
-        if (isfinite(value) && (!best || found == NULL || value > run_data_number(found, key)))
+        double value = number_in(line, key);
+        if (isfinite(value) && (!best || found == NULL || value > number_in(found, key)))
             found = line;
     }
     return found;
@@ -59,9 +182,9 @@ static double best_rate(const run_data *run)
         const json_t *line = json_array_get(run->lines, i);
         const char *event = json_string_value(json_object_get(line, "event"));
         if (event != NULL && strcmp(event, "epoch") == 0)
-            best = fmax(best, run_data_number(line, "images_per_s"));
+            best = fmax(best, number_in(line, "images_per_s"));
     }
-    return isfinite(best) ? best : run_data_number(run->result, "images_per_s");
+    return isfinite(best) ? best : number_in(run->result, "images_per_s");
 }
 
 /* Whether the result is that of the run's last start: else its last session is under way, or was
@@ -87,19 +210,19 @@ static void add_outcomes(const run_data *run, bool validated, json_t *table)
     const json_t *last = find_line(run, "test_acc", false),
                  *best = find_line(run, "test_acc", true);
     const json_t *end = json_array_get(run->lines, json_array_size(run->lines) - 1);
-    double accuracy = run_data_number(last, "test_acc");
+    double accuracy = number_in(last, "test_acc");
     table_row(table);
     table_cell(table, "%s", run->name);
     say(table, "%.2f %%",
-        100 * (isfinite(accuracy) ? accuracy : run_data_number(run->result, "test_acc")));
-    say(table, "%.2f %%", 100 * run_data_number(best, "test_acc"));
-    say(table, "%.4f", run_data_number(last, "test_loss"));
-    say(table, "%.4f", run_data_number(find_line(run, "train_loss", false), "train_loss"));
+        100 * (isfinite(accuracy) ? accuracy : number_in(run->result, "test_acc")));
+    say(table, "%.2f %%", 100 * number_in(best, "test_acc"));
+    say(table, "%.4f", number_in(last, "test_loss"));
+    say(table, "%.4f", number_in(find_line(run, "train_loss", false), "train_loss"));
     say(table, "%.0f", best_rate(run));
-    say(table, "%.0f", run_data_number(end, "step"));
-    say(table, "%.1f", run_data_number(end, "time_s"));
+    say(table, "%.0f", number_in(end, "step"));
+    say(table, "%.1f", number_in(end, "time_s"));
     if (validated)
-        say(table, "%.2f %%", 100 * run_data_number(find_line(run, "val_acc", true), "val_acc"));
+        say(table, "%.2f %%", 100 * number_in(find_line(run, "val_acc", true), "val_acc"));
 }
 
 /* The last column only if a run has validation images. */
@@ -120,21 +243,38 @@ static json_t *make_outcomes(const page *p)
     return table;
 }
 
-/* Each point as [step, seconds, value]. */
-static status add_curve(const run_data *run, size_t i, json_t *curves)
+static bool is_point(const json_t *line, const char *event, const char *key)
 {
-    run_curve c;
+    if (event == NULL)
+        return json_is_number(json_object_get(line, key));
+    const char *name = json_string_value(json_object_get(line, "event"));
+    return name != NULL && strcmp(name, event) == 0;
+}
+
+/* The points of a curve, [step, seconds, value], at most MAX_POINTS: each is the last of `every` in
+ * the file, with the mean of their values. */
+static json_t *make_curve(const run_data *run, const char *event, const char *key)
+{
+    const json_t *line;
     json_t *points = json_array();
-    status st = run_data_curve(run, CURVES[i].event, CURVES[i].key, MAX_POINTS, &c);
-    for (int k = 0; st == STATUS_OK && k < c.n; k++)
-        json_array_append_new(points, json_pack("[o, o, o]", report_number(c.x[k], DIGITS),
-                                                report_number(c.time_s[k], DIGITS),
-                                                report_number(c.y[k], DIGITS)));
-    if (st == STATUS_OK)
-        free(c.x);
-    json_object_set_new(curves, CURVES[i].name,
-                        json_pack("{s:i, s:o}", "every", c.every, "points", points));
-    return st;
+    size_t i, all = 0, found = 0;
+    double mean = 0;
+    json_array_foreach(run->lines, i, line) all += is_point(line, event, key);
+    size_t every = all / MAX_POINTS + 1;
+    json_array_foreach(run->lines, i, line)
+    {
+        if (!is_point(line, event, key))
+            continue;
+        size_t nth = found++ % every + 1; /* of its point */
+        double value = number_in(line, key);
+        mean = nth > 1 ? mean + (value - mean) / (double)nth : value;
+        if (nth == every || found == all)
+            json_array_append_new(
+                points, json_pack("[o, o, o]", report_number(number_in(line, "step"), DIGITS),
+                                  report_number(number_in(line, "time_s"), DIGITS),
+                                  report_number(mean, DIGITS)));
+    }
+    return json_pack("{s:I, s:o}", "every", (json_int_t)every, "points", points);
 }
 
 /* Of a run with --trace: a few of its steps. A page without it is still a page. */
@@ -158,19 +298,16 @@ static status add_run(const page *p, int number, json_t *list)
     json_t *curves = json_object();
     bool has_log = p->n == 1 && file_join(run->folder, RUN_FILE_LOG, log) == STATUS_OK &&
                    file_exists(log); /* the page of one run lies beside it */
-    status st = STATUS_OK;
-    for (size_t i = 0; i < sizeof CURVES / sizeof CURVES[0] && st == STATUS_OK; i++)
-        st = add_curve(run, i, curves);
-    json_t *object =
-        json_pack("{s:o, s:o, s:b, s:O?, s:O?, s:O?, s:o, s:o, s:o*}", "name",
-                  json_value_text(run->name), "folder", json_value_text(run->folder), "log",
-                  has_log, "config", run->config, "result", run->result, "eval", run->eval,
-                  "last_step", report_number(run_data_number(last, "step"), DIGITS), "curves",
-                  curves, "trace", p->n == 1 ? read_trace(run) : NULL);
-    if (st == STATUS_OK && object == NULL)
-        st = FAIL(STATUS_NO_MEMORY, "the data of a page");
-    json_array_append_new(list, object);
-    return st;
+    for (size_t i = 0; i < sizeof CURVES / sizeof CURVES[0]; i++)
+        json_object_set_new(curves, CURVES[i].name,
+                            make_curve(run, CURVES[i].event, CURVES[i].key));
+    json_t *object = json_pack(
+        "{s:o, s:o, s:b, s:O?, s:O?, s:O?, s:o, s:o, s:o*}", "name", json_value_text(run->name),
+        "folder", json_value_text(run->folder), "log", has_log, "config", run->config, "result",
+        run->result, "eval", run->eval, "last_step", report_number(number_in(last, "step"), DIGITS),
+        "curves", curves, "trace", p->n == 1 ? read_trace(run) : NULL);
+    return json_array_append_new(list, object) == 0 ? STATUS_OK
+                                                    : FAIL(STATUS_NO_MEMORY, "the data of a page");
 }
 
 static void print_runs(const json_t *data, FILE *out)

@@ -1,6 +1,6 @@
 #include "app/report/trace_picture.h"
 
-#include "app/report/page.h"
+#include "app/report/report.h"
 #include "base/json_text.h"
 
 #include <stdbool.h>

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* Writes the whole trace as a page (app/report/page.h). STATUS_INVALID if the file is no trace or
+/* Writes the whole trace as a page (app/report/report.h). STATUS_INVALID if the file is no trace or
  * has no spans; STATUS_IO. */
 status trace_picture_write_page(const char *trace_path, const char *page_path);
 

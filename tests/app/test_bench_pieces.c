@@ -1,9 +1,7 @@
 /* What every benchmark is made of: statistics, measured children, documents. */
 #include "app/bench/child.h"
 #include "app/bench/measure.h"
-#include "app/report/page.h"
 #include "app/report/report.h"
-#include "app/report/table.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "tests/app/support/browser.h"

@@ -1,5 +1,4 @@
 /* A chart in a page, of data as runs and benchmarks leave it. SKIP without Chromium. */
-#include "app/report/page.h"
 #include "app/report/report.h"
 
 #include "base/file.h"

@@ -1,5 +1,5 @@
 /* report.html of a run, and of several: what stands in it, and that a browser draws it. */
-#include "app/report/run_data.h"
+#include "app/report/run_page.h"
 #include "tests/app/support/browser.h"
 #include "tests/app/support/training.h"
 #include "tests/support/facts.h"

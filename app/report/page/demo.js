@@ -7,9 +7,9 @@ const RING = 480, CHUNK_WIDTH = 64, CHUNK_HEIGHT = 17, PLAY_MS = 4000;
 function addFrameTable(section, columns, rows) {
     if (rows.length === 0)
         return;
-    const table = addTable(section);
+    const body = addTable(section, []);
     const addCells = (tag, cells, like) => {
-        const row = add(table, 'tr');
+        const row = add(body, 'tr');
         list(cells).forEach((cell, i) =>
             add(row, tag, typeof like?.[i] === 'string' ? {class: 'text'} : {},
                 typeof cell === 'number' ? Number(cell.toPrecision(7)) : cell));
@@ -57,8 +57,7 @@ function addChunk(svg, chunk, text, x, y) {
 
 /* Ranks in a circle, and what moves between them. Returns what shows a part, 0 to 1, of the way. */
 function drawRanks(picture, frame, before, n) {
-    const svg = add(picture, 'svg', {class: 'ranks', viewBox: `0 0 ${RING} ${RING}`, role: 'img',
-                                     'aria-label': frame.title});
+    const svg = addSvg(picture, 'ranks', RING, RING, frame.title);
     const chunks = chunksOf(frame), old = chunksOf(before) ?? chunks, radius = chunks ? 170 : 150;
     const at = rank => {
         const angle = 2 * Math.PI * rank / n - Math.PI / 2;
@@ -125,8 +124,7 @@ function drawBuckets(picture, frame, spans, buckets) {
         tops.push(height);
         height += rowOf(bucket) * CHUNK_HEIGHT + 22;
     }
-    const svg = add(picture, 'svg', {class: 'ranks', viewBox: `0 0 ${RING} ${height}`, role: 'img',
-                                     'aria-label': frame.title});
+    const svg = addSvg(picture, 'ranks', RING, height, frame.title);
     const clock = add(svg, 'text', {x: RING / 2, y: 20, 'text-anchor': 'middle'});
     const doing = add(svg, 'text', {x: RING / 2, y: 38, 'text-anchor': 'middle'});
     for (const [x, name] of [[90, 'rank 0'], [RING - 90, 'the other ranks']])

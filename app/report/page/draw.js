@@ -34,6 +34,27 @@ function button(parent, text, act, attributes = {}) {
     return element;
 }
 
+/* A table with these heads: texts, or functions that fill one. Returns its body. */
+function addTable(parent, heads, attributes = {}) {
+    const table = add(add(parent, 'div', {class: 'wide'}), 'table', attributes);
+    const row = add(add(table, 'thead'), 'tr');
+    for (const head of heads)
+        if (typeof head === 'function')
+            head(add(row, 'th'));
+        else
+            add(row, 'th', {}, head);
+    return add(table, 'tbody');
+}
+
+/* A part of a picture's key. */
+function addKeyPart(key, colour, text) {
+    const entry = add(key, 'span', {class: 'part'});
+    if (colour)
+        add(entry, 'span', {class: 'key', style: `background:${colour}`});
+    entry.append(clean(text));
+    key.append(' ');
+}
+
 /* Axes */
 
 const FARTHEST = 1e300, SMALLEST = 1e-300; /* beyond these a distance may be no number */
@@ -119,16 +140,19 @@ function addMarker(parent, name, x, y, colour, text) {
     add(element, 'title', {}, text);
 }
 
-function addGrid(svg, xAxis, yAxis, atX, atY) {
-    for (const value of yAxis.ticks) {
+function addRows(svg, ticks, kind, atY) {
+    for (const value of ticks) {
         add(svg, 'path', {class: 'grid', d: `M${LEFT} ${atY(value)}H${WIDTH - RIGHT}`});
         add(svg, 'text', {x: LEFT - 6, y: atY(value) + 4, 'text-anchor': 'end'},
-            write(value, yAxis.kind));
+            write(value, kind));
     }
-    for (const value of xAxis.ticks) {
+}
+
+function addColumns(svg, {ticks, kind}, atX) {
+    for (const value of ticks) {
         add(svg, 'path', {class: 'grid', d: `M${atX(value)} ${TOP}V${HEIGHT - BOTTOM}`});
         add(svg, 'text', {x: atX(value), y: HEIGHT - BOTTOM + 16, 'text-anchor': 'middle'},
-            write(value, xAxis.kind));
+            write(value, kind));
     }
 }
 
@@ -144,9 +168,10 @@ function addLine(svg, series, drawn, atX, atY) {
     add(svg, 'path', {class: `line${form}`, style: `stroke:${series.colour}`, d});
 }
 
-function newSvg(figure, c) {
-    return add(figure, 'svg', {class: 'chart', viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'img',
-                               'aria-label': c.title});
+/* A picture: what kind it is, its size in its own units, and what a reader is told of it. */
+function addSvg(parent, kind, width, height, label, more = {}) {
+    return add(parent, 'svg', {class: kind, viewBox: `0 0 ${width} ${height}`, role: 'img',
+                               'aria-label': label, ...more});
 }
 
 function drawChart(figure, c) {
@@ -164,8 +189,9 @@ function drawChart(figure, c) {
     const fixed = value => Number(value.toFixed(1));
     const atX = value => fixed(LEFT + xAxis.share(value) * (WIDTH - LEFT - RIGHT));
     const atY = value => fixed(HEIGHT - BOTTOM - yAxis.share(value) * (HEIGHT - TOP - BOTTOM));
-    const svg = newSvg(figure, c), places = [];
-    addGrid(svg, xAxis, yAxis, atX, atY);
+    const svg = addSvg(figure, 'chart', WIDTH, HEIGHT, c.title), places = [];
+    addRows(svg, yAxis.ticks, yAxis.kind, atY);
+    addColumns(svg, xAxis, atX);
     for (const {at, text} of c.marks ?? [])
         if (at >= xAxis.low && at <= xAxis.high)
             add(add(svg, 'path', {class: 'mark', d: `M${atX(at)} ${TOP}V${HEIGHT - BOTTOM}`}),
@@ -193,13 +219,9 @@ function drawChart(figure, c) {
 /* What is what, below a chart. */
 function drawKey(figure, series) {
     const key = add(figure, 'p', {class: 'faint'});
-    for (const {name, colour, form, marker} of series) {
-        const entry = add(key, 'span', {class: 'part'});
-        add(entry, 'span', {class: 'key', style: `background:${colour}`});
-        entry.append(clean(`${marker ? `${MARKERS[marker].glyph} ` : ''}${name}` +
-                           (form === 'dashed' ? ' (dashed)' : '')));
-        key.append(' ');
-    }
+    for (const {name, colour, form, marker} of series)
+        addKeyPart(key, colour, `${marker ? `${MARKERS[marker].glyph} ` : ''}${name}` +
+                                (form === 'dashed' ? ' (dashed)' : ''));
 }
 
 /* Bars of stacked parts: {title, labels, series: [{name, colour, values}]}. */
@@ -211,14 +233,11 @@ function drawBars(figure, c) {
         add(figure, 'p', {}, 'no data');
         return;
     }
-    const svg = newSvg(figure, c), bottom = HEIGHT - BOTTOM - 30;
+    const svg = addSvg(figure, 'chart', WIDTH, HEIGHT, c.title), bottom = HEIGHT - BOTTOM - 30;
     const axis = makeAxis('linear', [0, ...sums], 0.03);
     const room = (WIDTH - LEFT - RIGHT) / sums.length;
     const atY = value => bottom - value / axis.high * (bottom - TOP);
-    for (const value of axis.ticks.filter(tick => tick >= 0)) {
-        add(svg, 'path', {class: 'grid', d: `M${LEFT} ${atY(value)}H${WIDTH - RIGHT}`});
-        add(svg, 'text', {x: LEFT - 6, y: atY(value) + 4, 'text-anchor': 'end'}, write(value, ''));
-    }
+    addRows(svg, axis.ticks.filter(tick => tick >= 0), '', atY);
     c.labels.forEach((label, i) => {
         const x = LEFT + room * (i + 0.5);
         let below = 0;

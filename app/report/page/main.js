@@ -23,10 +23,7 @@ function addRecord(parent, {command, started, version, machine}) {
 function addReportTable(parent, {title, columns, rows}) {
     const isNumber = text => /^[-0-9]/.test(text);
     add(parent, 'h3', {}, title);
-    const table = addTable(parent), head = add(add(table, 'thead'), 'tr');
-    const body = add(table, 'tbody');
-    for (const column of list(columns))
-        add(head, 'th', {}, column);
+    const body = addTable(parent, list(columns));
     for (const {cells, note} of objects(rows)) {
         const row = add(body, 'tr', note ? {class: 'noted'} : {});
         list(columns).forEach((_, i) =>

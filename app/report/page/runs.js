@@ -73,10 +73,6 @@ function addKey(parent, run, number) {
     parent.append(clean(run.name));
 }
 
-function addTable(parent, attributes = {}) {
-    return add(add(parent, 'div', {class: 'wide'}), 'table', attributes);
-}
-
 /* In which settings, and on which machine, the runs differ. */
 function addDifferences(main, runs) {
     const all = [...namesOf(runs, 'settings').filter(name => !ASIDE.includes(name))
@@ -93,9 +89,7 @@ function addDifferences(main, runs) {
 }
 
 function addOutcomes(main, {runs, outcomes}) {
-    const table = addTable(main), head = add(add(table, 'thead'), 'tr'), body = add(table, 'tbody');
-    for (const name of outcomes.columns)
-        add(head, 'th', {}, name);
+    const body = addTable(main, outcomes.columns);
     outcomes.rows.forEach(({cells}, number) => {
         const row = add(body, 'tr');
         addKey(add(row, 'td'), runs[number], number);
@@ -137,13 +131,10 @@ function addLegend(figure, chart, runs, every) {
     for (const [name, what, form, marker, colour] of chart.curves) {
         if (!runs.some(run => run.curves[name].points.length > 0))
             continue;
-        const entry = add(p, 'span', {class: 'part'});
-        if (runs.length === 1)
-            add(entry, 'span', {class: 'key', style: `background:${colourOf(colour)}`});
         const forms = {thin: 'faint line', dashed: 'dashed line', line: 'line'};
         const words = form === 'line' && marker ? MARKERS[marker].words : forms[form];
-        entry.append(`${marker ? `${MARKERS[marker].glyph} ` : ''}${words}: ${what}. `);
-        p.append(' ');
+        addKeyPart(p, runs.length === 1 && colourOf(colour),
+                   `${marker ? `${MARKERS[marker].glyph} ` : ''}${words}: ${what}. `);
     }
     if (every > 1)
         p.append(`The faint line is the mean of ${every} logged steps each.`);
@@ -210,9 +201,8 @@ function addPhases(main, run) {
         return [];
     }
     const figure = add(main, 'figure');
-    const svg = add(figure, 'svg', {class: 'bar', viewBox: '0 0 1000 22', role: 'img',
-                                    preserveAspectRatio: 'none', height: 22,
-                                    'aria-label': 'the phases of the steps'});
+    const svg = addSvg(figure, 'bar', 1000, 22, 'the phases of the steps',
+                       {preserveAspectRatio: 'none', height: 22});
     const key = add(figure, 'p', {class: 'faint'});
     let at = 0;
     for (const {name, seconds} of parts) {
@@ -222,10 +212,7 @@ function addPhases(main, run) {
                                        style: `fill:var(--${name})`});
         add(rect, 'title', {}, text);
         at += 1000 * share;
-        const entry = add(key, 'span', {class: 'part'});
-        add(entry, 'span', {class: 'key', style: `background:var(--${name})`});
-        entry.append(text);
-        key.append(' ');
+        addKeyPart(key, `var(--${name})`, text);
     }
     saveButton(figure, svg, 'phases');
     const late = lateness(run.result, (run.result.phases.waiting ?? 0) / total);
@@ -298,11 +285,7 @@ function addCell(row, test, label, predicted, most) {
 function addConfusion(parent, test, isExplained) {
     const most = worstPair(test).n;
     add(parent, 'h3', {}, 'Confusion matrix');
-    const table = addTable(parent, {class: 'confusion'});
-    const head = add(add(table, 'thead'), 'tr'), body = add(table, 'tbody');
-    add(head, 'th');
-    for (const c of digits)
-        add(head, 'th', {}, c);
+    const body = addTable(parent, ['', ...digits], {class: 'confusion'});
     for (const label of digits) {
         const row = add(body, 'tr');
         add(row, 'th', {}, classText(test, label));
@@ -318,10 +301,8 @@ function addClasses(parent, test) {
     const percent = value => known(value) ? `${(100 * value).toFixed(1)} %` : '–';
     const least = Math.min(1, ...list(test.recall).filter(known));
     add(parent, 'h3', {}, 'Accuracy of each class');
-    const table = addTable(parent, {class: 'classes'});
-    const head = add(add(table, 'thead'), 'tr'), body = add(table, 'tbody');
-    for (const name of ['class', 'images', 'recall', 'precision', 'mistaken'])
-        add(head, 'th', name === 'mistaken' ? {class: 'share'} : {}, name);
+    const body = addTable(parent, ['class', 'images', 'recall', 'precision', 'mistaken'],
+                          {class: 'classes'});
     for (const c of digits) {
         const row = add(body, 'tr'), recall = test.recall?.[c];
         add(row, 'td', {}, classText(test, c));
@@ -442,14 +423,9 @@ function addLearned(main, runs) {
 }
 
 /* A row per name, a column per run. */
-function addRows(parent, runs, names, isMarked, valueOf) {
-    const table = addTable(parent);
-    if (runs.length > 1) {
-        const head = add(add(table, 'thead'), 'tr');
-        add(head, 'th');
-        runs.forEach((run, number) => addKey(add(head, 'th'), run, number));
-    }
-    const body = add(table, 'tbody');
+function addSettingRows(parent, runs, names, isMarked, valueOf) {
+    const keys = runs.map((run, number) => head => addKey(head, run, number));
+    const body = addTable(parent, runs.length > 1 ? ['', ...keys] : []);
     for (const name of names) {
         const row = add(body, 'tr', isMarked(name) ? {class: 'differs'} : {});
         add(row, 'td', {}, name);
@@ -472,23 +448,23 @@ function addSettings(main, runs) {
     add(main, 'h2', {}, 'Settings');
     for (const run of runs)
         add(add(main, 'p'), 'code', {}, list(run.config?.command).map(textOf).join(' '));
-    addRows(main, runs, names.filter(name => !isFolded(name)), isMarked, valueOf);
+    addSettingRows(main, runs, names.filter(name => !isFolded(name)), isMarked, valueOf);
     const details = add(main, 'details');
     add(details, 'summary', {},
         `the others, which ${alone ? 'have their defaults' : 'are the same in all runs'}`);
-    addRows(details, runs, names.filter(isFolded), isMarked, valueOf);
+    addSettingRows(details, runs, names.filter(isFolded), isMarked, valueOf);
 }
 
 function addFacts(main, runs) {
     const isMarked = name => differs(runs, name, factOf), names = namesOf(runs, 'run');
     const alone = runs.length === 1;
     add(main, 'h2', {}, 'The run and its machine');
-    addRows(main, runs, names.filter(name => alone || isMarked(name)), isMarked, factOf);
+    addSettingRows(main, runs, names.filter(name => alone || isMarked(name)), isMarked, factOf);
     if (alone)
         return;
     const details = add(main, 'details');
     add(details, 'summary', {}, 'what is the same in all runs');
-    addRows(details, runs, names.filter(name => !isMarked(name)), isMarked, factOf);
+    addSettingRows(details, runs, names.filter(name => !isMarked(name)), isMarked, factOf);
 }
 
 function runsPage(main, data) {

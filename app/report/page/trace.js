@@ -222,8 +222,7 @@ function followKeys(view) {
 
 function drawTrace(main, events, isAlone) {
     const nav = add(main, 'nav'), figure = add(main, 'figure');
-    const svg = add(figure, 'svg', {class: 'trace', role: 'img',
-                                    'aria-label': 'what every rank did when'});
+    const svg = addSvg(figure, 'trace', 1, 1, 'what every rank did when');
     const view = new TraceView(svg, list(events)), middle = () => view.from + view.length / 2;
     button(nav, 'Step before', () => view.showStep(view.current() - 1));
     button(nav, 'Step after', () => view.showStep(view.current() + 1));
@@ -234,12 +233,8 @@ function drawTrace(main, events, isAlone) {
     const shown = new Set(view.lanes.flatMap(lane => lane.spans.map(span => span.kind)));
     for (const [name, words] of [...Object.keys(PHASES).map(phase => [phase, phase]),
                                  ['other', 'anything else']])
-        if (shown.has(name)) {
-            const entry = add(key, 'span', {class: 'part'});
-            add(entry, 'span', {class: 'key', style: `background:var(--${name})`});
-            entry.append(words);
-            key.append(' ');
-        }
+        if (shown.has(name))
+            addKeyPart(key, `var(--${name})`, words);
     if (view.overlaps.length > 0)
         key.append('Shaded: sent while backward goes on. ');
     key.append('Under the pointer a span says its time, and what it moved. ' +

@@ -23,8 +23,8 @@ program browser_open(const char *path, int width);
  * is no browser. Fails the test if the page's program complains. */
 char *browser_shows(const char *path, int width);
 
-/* The data of the page in `text` (app/report/page.h), the caller's to decref; fails the test if it
- * is no JSON, if it can end its script, or if the page needs anything else. */
+/* The data of the page in `text` (app/report/report.h), for json_decref; fails the test if it is no
+ * JSON, if it can end its script, or if the page needs anything else. */
 json_t *browser_data(const char *text);
 
 #endif
