@@ -186,7 +186,6 @@ END_TEST
 START_TEST(all_that_it_prints_fits_a_terminal)
 {
     char *text = NULL;
-    size_t length = 0;
     bench_fixture b;
     bench_fixture_open("bench dp-vs-ddp --world-sizes 1,2,4 --repeats 7 --steps 3", &b);
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
@@ -194,7 +193,7 @@ START_TEST(all_that_it_prints_fits_a_terminal)
     FILE *out = fopen(test_folder_path("printed"), "w");
     report_print(b.document, out);
     fclose(out);
-    test_folder_require(file_read(test_folder_path("printed"), 1 << 20, &text, &length));
+    text = test_folder_read("printed");
     for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"))
         ck_assert_msg(strlen(line) <= 80, "more than 80 columns: %s", line);
     free(text);
@@ -236,13 +235,12 @@ START_TEST(repeats_are_interleaved)
 {
     bench_fixture b;
     char *log = NULL, *at;
-    size_t length = 0;
     bench_fixture_open(
         "bench dp-vs-ddp --models cnn --world-sizes 2 --scaling strong --repeats 2 --steps 3 "
         "--warmup 2 --lr 0.5 --backend gloo --seed 9",
         &b);
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
-    test_folder_require(file_read(test_folder_path("fake.sh.log"), 1 << 20, &log, &length));
+    log = test_folder_read("fake.sh.log");
     at = log;
     for (int i = 0; i < 6; i++) {
         static const char *const WANT[] = {
@@ -264,13 +262,12 @@ START_TEST(a_failing_case_is_given_up)
 {
     bench_fixture b;
     char *log = NULL;
-    size_t length = 0;
     setenv("FAKE_FAILS", "dp2", 1);
     bench_fixture_open(
         "bench dp-vs-ddp --models mlp --world-sizes 2 --scaling weak --repeats 5 --steps 3", &b);
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
-    test_folder_require(file_read(test_folder_path("fake.sh.log"), 1 << 20, &log, &length));
+    log = test_folder_read("fake.sh.log");
     int tried = 0;
     for (const char *at = log; (at = strstr(at, "--mode=dp")) != NULL; at++)
         tried++;

@@ -147,12 +147,11 @@ START_TEST(nothing_is_left_behind)
 {
     json_t *object = NULL;
     char *text = NULL;
-    size_t length = 0;
     char script[256];
     snprintf(script, sizeof script, "sleep 60 & echo $! >%s; echo '{}'", test_folder_path("left"));
     ck_assert(run_shell(script, LONG_MS, &object) == STATUS_OK);
     json_decref(object);
-    test_folder_require(file_read(test_folder_path("left"), 100, &text, &length));
+    text = test_folder_read("left");
     char path[64], state[512] = "Z";
     snprintf(path, sizeof path, "/proc/%d/stat", atoi(text));
     free(text);
@@ -237,7 +236,6 @@ START_TEST(a_document_is_whole)
 {
     static const char *const columns[] = {"name", "n", NULL};
     char *argv[] = {"mnist_ddp", "bench", "x\xff"}, *text = NULL;
-    size_t length = 0;
     json_t *document = report_create(&(report_head){"benchmark", "sample", "A sample", 3, argv});
     json_t *table = report_table(document, "Figures", columns);
     table_row(table);
@@ -254,8 +252,7 @@ START_TEST(a_document_is_whole)
     ck_assert_msg(report_write(document, test_folder_path("out/deep"), "sample.json") == STATUS_OK,
                   "%s", status_text());
     json_decref(document);
-    test_folder_require(
-        file_read(test_folder_path("out/deep/sample.json"), 1 << 20, &text, &length));
+    text = test_folder_read("out/deep/sample.json");
     document = json_loads(text, 0, NULL);
     ck_assert_ptr_nonnull(document);
     table = json_array_get(json_object_get(json_object_get(document, "report"), "tables"), 0);
@@ -271,7 +268,7 @@ START_TEST(a_document_is_whole)
     FILE *out = fopen(test_folder_path("printed"), "w");
     report_print(document, out);
     fclose(out);
-    test_folder_require(file_read(test_folder_path("printed"), 1 << 20, &text, &length));
+    text = test_folder_read("printed");
     ASSERT_FACTS(text, "one", "1");
     ASSERT_FACTS(strstr(text, "one"), "because"); /* below its row */
     free(text);
@@ -285,7 +282,6 @@ START_TEST(a_foreign_picture_is_not_taken)
     static const char svg[] = "<svg><g id=\"gnuplot_canvas\"><defs></defs>"
                               "<script>alert(1)</script></g></svg>";
     char *text = NULL;
-    size_t length = 0;
     json_t *document = report_create(&(report_head){"benchmark", "sample", "A sample", 0, NULL});
     json_object_del(report_plot(document, "theirs", "A plot"), "series");
     test_folder_require(report_write(document, test_folder_path("foreign"), "sample.json"));
@@ -294,12 +290,11 @@ START_TEST(a_foreign_picture_is_not_taken)
         file_replace(test_folder_path("foreign/theirs.svg"), &(file_part){svg, sizeof svg - 1}, 1));
     test_folder_require(page_write(test_folder_path("foreign"), "Theirs",
                                    (const char *const[]){"sample.json", NULL}));
-    test_folder_require(
-        file_read(test_folder_path("foreign/report.html"), 1 << 20, &text, &length));
+    text = test_folder_read("foreign/report.html");
     json_decref(browser_data(text));
     ck_assert_ptr_null(strstr(text, "alert"));
     free(text);
-    char *shown = browser_shows(test_folder_path("foreign/report.html"), 1400);
+    char *shown = browser_shows("foreign/report.html", 1400);
     if (shown != NULL)
         ASSERT_SAYS(shown, "no data");
     free(shown);
@@ -313,7 +308,6 @@ START_TEST(a_table_fits_a_terminal)
     static const char *const columns[] = {"mode x devices", "n", "step ms, of all runs",
                                           "95 % range", NULL};
     char *text = NULL;
-    size_t length = 0;
     json_t *table = table_create("A title", columns);
     table_row(table);
     table_cell(table, "dp x 2");
@@ -330,7 +324,7 @@ START_TEST(a_table_fits_a_terminal)
     FILE *out = fopen(test_folder_path("printed"), "w");
     table_print(table, out);
     fclose(out);
-    test_folder_require(file_read(test_folder_path("printed"), 1 << 20, &text, &length));
+    text = test_folder_read("printed");
     ck_assert_str_eq(
         text, "\nA title\n\n"
               "             step\n"

@@ -39,7 +39,7 @@ static void draw_at(const char *axis, const double *x, const double *y, int n)
     data = browser_data(page);
     json_decref(data);
     free(page);
-    text = browser_shows(test_folder_path("report.html"), 1200);
+    text = browser_shows("report.html", 1200);
     ck_assert_ptr_nonnull(text);
     ASSERT_SILENT(text, "NaN");
     ASSERT_SILENT(text, "Infinity");

@@ -17,7 +17,8 @@ enum { COLUMNS = 80, LINE_BYTES = 256 };
 START_TEST(each_fits_a_plain_terminal)
 {
     char line[LINE_BYTES];
-    snprintf(line, sizeof line, "demo %s --fast", demo_table[_i].name);
+    snprintf(line, sizeof line, "demo %s --fast --html=%s.html", demo_table[_i].name,
+             demo_table[_i].name);
     program p = program_run_line(line);
     ASSERT_EXIT(p, 0);
     ck_assert_str_eq(p.err, "");
@@ -27,6 +28,16 @@ START_TEST(each_fits_a_plain_terminal)
             ck_assert_msg(*c >= ' ' && *c <= '~', "not plain: %s", at);
     }
     program_close(&p);
+}
+END_TEST
+
+/* The pages that these have left. */
+START_TEST(each_page_fits_its_window)
+{
+    const char *pages[32];
+    for (int i = 0; i < demo_table_count; i++)
+        pages[i] = strcat(strcpy(malloc(64), demo_table[i].name), ".html");
+    browser_check_looks(pages, demo_table_count);
 }
 END_TEST
 
@@ -127,7 +138,7 @@ START_TEST(a_page_needs_no_network)
     json_decref(data);
     ASSERT_SILENT(page, "@import");
     free(page);
-    page = browser_shows(test_folder_path("ring.html"), 1200);
+    page = browser_shows("ring.html", 1200);
     if (page != NULL) {
         ASSERT_SAYS(page, "<section>");
         ASSERT_SAYS(page, "data-from=\"1\" data-to=\"0\"");
@@ -142,7 +153,7 @@ END_TEST
 /* A chunk goes from rank to rank, and its sum is there when it has come; a bucket fills while
  * backward goes on, and leaves then. */
 static const char PROBE[] =
-    "<script>const ring = document.createElement('div'), box = document.createElement('div');"
+    "const ring = document.createElement('div'), box = document.createElement('div');"
     "document.body.append(ring, box);"
     "const places = (parent, what) => [...parent.querySelectorAll(what)].map(element => "
     "element.getAttribute('transform')).join();"
@@ -156,20 +167,15 @@ static const char PROBE[] =
     "const filled = [0, 0.5, 1].map(part => { fill(part); return places(box, 'g') + "
     "[...box.querySelectorAll('g rect + rect')].map(one => one.getAttribute('opacity')); });"
     "document.body.setAttribute('data-seen', `moves:${new Set(seen).size} "
-    "sums:${before} ${hasSum()} buckets:${filled.join(' ')}`);</script>";
+    "sums:${before} ${hasSum()} buckets:${filled.join(' ')}`);";
 
 START_TEST(what_is_sent_moves)
 {
     program p = program_run_line("demo ring --fast --nproc-per-node=2 --html=ring.html");
     ASSERT_EXIT(p, 0);
     program_close(&p);
-    char *page = test_folder_read("ring.html");
-    FILE *copy = fopen("probed.html", "w");
-    ck_assert_ptr_nonnull(copy);
-    fprintf(copy, "%s%s", page, PROBE);
-    ck_assert_int_eq(fclose(copy), 0);
-    free(page);
-    page = browser_shows(test_folder_path("probed.html"), 1200);
+    browser_probe("ring.html", PROBE, "probed.html");
+    char *page = browser_shows("probed.html", 1200);
     if (page == NULL)
         return;
     const char *seen = strstr(page, "data-seen=");
@@ -320,7 +326,9 @@ int main(void)
     Suite *suite = suite_create("demo");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
     tcase_add_checked_fixture(core, test_folder_clean, NULL);
-    tcase_add_loop_test(core, each_fits_a_plain_terminal, 0, demo_table_count);
+    TCase *looks = suite_case(suite, "looks", 2.0 * RUN_S);
+    tcase_add_loop_test(looks, each_fits_a_plain_terminal, 0, demo_table_count);
+    suite_add(looks, each_page_fits_its_window, 0, browser_find() ? NULL : "Chromium is missing");
     tcase_add_test(core, the_list_names_all);
     tcase_add_test(core, mistakes_are_named);
     tcase_add_loop_test(core, it_says_what_is_so, 0, 7);

@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
-enum { PAGE_BYTES = 4 << 20, CHARTS = 4, PICTURES = 24 + 32 };
+enum { CHARTS = 4, PICTURES = 24 + 32 };
 
 #define RUN \
     "train", "--model", "mlp", TRAINING_SGD, "--limit", "192", "--batch-size", "16", "--threads", \
@@ -28,15 +28,13 @@ static void train(int exit_code, const char *folder, const char *more)
 /* What the page shows, in a browser; NULL if there is none. *data: what it is drawn from. */
 static char *read_both(const char *path, json_t **data)
 {
-    char *page = NULL;
-    size_t size_bytes = 0;
-    test_folder_require(file_read(path, PAGE_BYTES, &page, &size_bytes));
+    char *page = test_folder_read(path);
     ASSERT_SILENT(page, "nan");
     ASSERT_SILENT(page, "\x1b");
     ASSERT_SAYS(page, "<noscript><pre>");
     *data = browser_data(page);
     free(page);
-    char *shown = browser_shows(test_folder_path(path), 1400);
+    char *shown = browser_shows(path, 1400);
     if (shown != NULL)
         ASSERT_SILENT(shown, "NaN");
     return shown;
@@ -371,7 +369,6 @@ END_TEST
  * pictures are decoded, whether the confusion matrix is cut off, how many pictures can be saved as
  * files of their own, what a point says, and whether the page is light. */
 static const char PROBE[] =
-    "<script>"
     "const saved = Array.from(document.querySelectorAll('figure svg')).map(svgText).filter(text => "
     "!text.includes('var(') && new DOMParser().parseFromString(text, 'image/svg+xml')"
     ".documentElement.tagName === 'svg').length;"
@@ -391,49 +388,38 @@ static const char PROBE[] =
     "document.querySelector('.confusion').parentNode.clientWidth ? ' whole' : ' cut') + "
     "` saved:${saved} tip:${tip.startsWith('test, step ')} width:${innerWidth} "
     "${getComputedStyle(document.body).backgroundColor === 'rgb(255, 255, 255)' ? 'light' : "
-    "'dark'}`, '*');</script>";
-
-/* A window that is as narrow as a phone's, too: headless Chromium has none under 500 pixels. */
-static const char FRAME[] =
-    "<!DOCTYPE html><meta name=\"color-scheme\" content=\"%s\"><body style=\"margin:0\"><script>"
-    "addEventListener('message', e => document.body.setAttribute('data-seen', e.data));</script>"
-    "<iframe src=\"probed.html\" "
-    "style=\"border:0;width:%dpx;height:3000px;color-scheme:%s\"></iframe>";
-
-static const struct {
-    int width;
-    const char *scheme;
-} WINDOWS[] = {{400, "light"}, {1400, "light"}, {400, "dark"}, {1400, "dark"}};
-
-static void put_file(const char *path, const char *text, const char *more)
-{
-    FILE *file = fopen(test_folder_path(path), "w");
-    ck_assert_ptr_nonnull(file);
-    fprintf(file, "%s%s", text, more);
-    ck_assert_int_eq(fclose(file), 0);
-}
+    "'dark'}`, '*');";
 
 START_TEST(a_browser_draws_it)
 {
-    char *page = NULL, frame[1024], want[160];
-    size_t size_bytes = 0;
-    int width = WINDOWS[_i].width;
+    static const char *const windows[] = {"400 light", "1400 light", "400 dark", "1400 dark"};
+    char want[160];
     train(0, "one", "--lr=0.25");
-    test_folder_require(file_read("one/report.html", PAGE_BYTES, &page, &size_bytes));
-    put_file("one/probed.html", page, PROBE);
-    snprintf(frame, sizeof frame, FRAME, WINDOWS[_i].scheme, width, WINDOWS[_i].scheme);
-    put_file("one/frame.html", frame, "");
-    free(page);
-    program p = browser_open(test_folder_path("one/frame.html"), 1400);
-    ck_assert_msg(p.exit_code == 0, "%s: exit %d: %.2000s", browser_name(), p.exit_code, p.err);
-    ck_assert_msg(strstr(p.err, "CONSOLE") == NULL, "%.3000s", strstr(p.err, "CONSOLE"));
-    const char *seen = strstr(p.out, "data-seen=\"");
-    ck_assert_msg(seen != NULL, "the probe did not run: %.2000s", p.out);
-    snprintf(want, sizeof want,
-             "data-seen=\"charts:4 fits pictures:56 whole saved:5 tip:true width:%d %s\"", width,
-             WINDOWS[_i].scheme);
-    ck_assert_msg(strncmp(seen, want, strlen(want)) == 0, "%.120s", seen);
+    program p = browser_windows((const char *const[]){"one/report.html"}, 1, PROBE);
+    for (int i = 0; i < BROWSER_WINDOWS; i++) {
+        snprintf(want, sizeof want,
+                 "seen: charts:4 fits pictures:56 whole saved:5 tip:true width:%s\n", windows[i]);
+        ck_assert_msg(strstr(p.out, want) != NULL, "%.900s", strstr(p.out, "seen: "));
+    }
     program_close(&p);
+}
+END_TEST
+
+/* Of one run, of two, and a trace; the other one has long names, with markup. */
+START_TEST(each_page_fits_its_window)
+{
+    char name[224], page[256], trace[256];
+    memset(name, 'W', sizeof name);
+    memcpy(name, "<b>", 3);
+    name[200] = '\0';
+    snprintf(page, sizeof page, "%s/report.html", name);
+    snprintf(trace, sizeof trace, "--trace=%s.json", name);
+    train(0, "one", "--trace=t.json");
+    train(0, name, trace);
+    program p = program_run_with(NULL, WORDS("report", "one", name));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    browser_check_looks((const char *const[]){"one/report.html", page, "report.html", "t.html"}, 4);
 }
 END_TEST
 
@@ -534,6 +520,8 @@ int main(void)
     tcase_add_test(runs, a_closed_folder_is_told_as_such);
     TCase *browser = suite_case(suite, "browser", 2 * BROWSER_S);
     tcase_add_checked_fixture(browser, test_folder_clean, NULL);
-    suite_add_all(browser, a_browser_draws_it, 4, browser_find() ? NULL : "Chromium is missing");
+    const char *missing = browser_find() ? NULL : "Chromium is missing";
+    suite_add_all(browser, a_browser_draws_it, 1, missing);
+    suite_add_all(browser, each_page_fits_its_window, 1, missing);
     return test_folder_close(suite_run(suite));
 }

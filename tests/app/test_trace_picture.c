@@ -16,14 +16,6 @@
     "{\"ph\":\"X\",\"pid\":" #pid ",\"tid\":1,\"ts\":" #ts ",\"dur\":" #dur ",\"name\":\"" name \
     "\",\"args\":{" args "}}"
 
-static int count(const char *text, const char *part)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, part)) != NULL; at++)
-        n++;
-    return n;
-}
-
 enum { ROW = 18 };
 
 /* The row of the first span of a kind; its begin and its length in at[0] and at[1]. */
@@ -55,11 +47,11 @@ START_TEST(a_span_stands_in_its_place)
     json_decref(data);
     ASSERT_SILENT(page, "a < b");
     free(page);
-    page = browser_shows(test_folder_path("t.html"), 1200);
+    page = browser_shows("t.html", 1200);
     if (page == NULL)
         return;
-    ck_assert_int_eq(count(page, "<rect"), 4);
-    ck_assert_int_eq(count(page, "class=\"lane\""), 2);
+    ck_assert_int_eq(facts_count(page, "<rect"), 4);
+    ck_assert_int_eq(facts_count(page, "class=\"lane\""), 2);
     double step[2], forward[2], backward[2];
     int row = place_of(page, "other", step);
     ck_assert_int_eq(place_of(page, "forward", forward), row + ROW);
@@ -72,7 +64,7 @@ START_TEST(a_span_stands_in_its_place)
     ASSERT_SAYS(page, "a &lt; b");
     ASSERT_SAYS(page, ">step 1</text>");
     ASSERT_SAYS(page, ">500 \u00b5s</text>"); /* round, in one unit */
-    ck_assert_int_eq(count(page, " ms</text>"), 0);
+    ck_assert_int_eq(facts_count(page, " ms</text>"), 0);
     free(page);
 }
 END_TEST
@@ -96,7 +88,7 @@ END_TEST
 
 /* The first view is one step, which is wide; then all spans are counted. */
 static const char PROBE[] =
-    "<script>const first = document.querySelectorAll('.trace rect').length;"
+    "const first = document.querySelectorAll('.trace rect').length;"
     "const named = document.querySelectorAll('.trace .step').length;"
     "const steps = [...document.querySelectorAll('.trace rect')].filter(r => "
     "r.textContent.startsWith('step')).map(r => r.getBoundingClientRect().width);"
@@ -104,18 +96,15 @@ static const char PROBE[] =
     "document.getElementById('all').click();"
     "requestAnimationFrame(() => document.body.setAttribute('data-seen', "
     "`first:${first > 0} one:${isOne} named:${named > 0} "
-    "all:${document.querySelectorAll('.trace rect').length}.`));</script>";
+    "all:${document.querySelectorAll('.trace rect').length}.`));";
 
-static void draw_all(const char *page, int spans)
+static void draw_all(int spans)
 {
     char want[64];
     if (!browser_find())
         return;
-    FILE *copy = fopen("probed.html", "w");
-    ck_assert_ptr_nonnull(copy);
-    fprintf(copy, "%s%s", page, PROBE);
-    ck_assert_int_eq(fclose(copy), 0);
-    char *shown = browser_shows(test_folder_path("probed.html"), 1200);
+    browser_probe("t.html", PROBE, "probed.html");
+    char *shown = browser_shows("probed.html", 1200);
     const char *seen = strstr(shown, "data-seen=");
     ck_assert_ptr_nonnull(seen);
     snprintf(want, sizeof want, "\"first:true one:true named:true all:%d.\"", spans);
@@ -131,22 +120,22 @@ START_TEST(a_run_is_drawn)
     ASSERT_EXIT(p, 0);
     ASSERT_SAYS(p.out, "as a page: t.html");
     char *trace = test_folder_read("t.json"), *page = test_folder_read("t.html");
-    ck_assert_int_eq(count(page, "\"ph\":\"X\""), count(trace, "\"ph\":\"X\""));
-    draw_all(page, count(trace, "\"ph\":\"X\""));
+    ck_assert_int_eq(facts_count(page, "\"ph\":\"X\""), facts_count(trace, "\"ph\":\"X\""));
+    draw_all(facts_count(trace, "\"ph\":\"X\""));
     char *report = test_folder_read("r/report.html"),
          *steps = test_folder_read("r/trace_steps.json");
     json_t *data = browser_data(report);
     const json_t *run = json_array_get(json_object_get(data, "runs"), 0);
     ck_assert_uint_gt(json_array_size(json_object_get(run, "trace")), 0);
     json_decref(data);
-    char *shown = browser_shows(test_folder_path("r/report.html"), 1200);
+    char *shown = browser_shows("r/report.html", 1200);
     if (shown != NULL) {
         ASSERT_SAYS(shown, "What every rank did when");
         ASSERT_SAYS(shown, "<svg class=\"trace\"");
     }
     free(shown);
-    ck_assert_int_ge(count(steps, "\"name\":\"step\""), 6); /* of both ranks */
-    ck_assert_int_le(count(steps, "\"name\":\"step\""), 10);
+    ck_assert_int_ge(facts_count(steps, "\"name\":\"step\""), 6); /* of both ranks */
+    ck_assert_int_le(facts_count(steps, "\"name\":\"step\""), 10);
     free(steps);
     free(trace);
     free(page);
@@ -171,7 +160,7 @@ START_TEST(a_strange_picture_costs_no_report)
     ASSERT_SILENT(report, "<script>alert");
     json_decref(browser_data(report));
     free(report);
-    char *shown = browser_shows(test_folder_path("r/report.html"), 1200);
+    char *shown = browser_shows("r/report.html", 1200);
     if (shown != NULL) {
         ASSERT_SILENT(shown, "<svg onload");
         ASSERT_SAYS(shown, "&lt;/script&gt;&lt;script&gt;alert(1)");

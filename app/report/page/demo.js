@@ -45,7 +45,10 @@ function addChunk(svg, chunk, text, x, y) {
                                      height: CHUNK_HEIGHT - 1,
                                      style: `fill:${colourOf(chunk % 8)}`});
     const label = add(group, 'text', {x: 0, y: CHUNK_HEIGHT - 5, 'text-anchor': 'middle'});
-    const place = (atX, atY) => group.setAttribute('transform', `translate(${atX} ${atY})`);
+    const place = (atX, atY, isOver = false) => {
+        group.setAttribute('transform', `translate(${atX} ${atY})`);
+        group.setAttribute('visibility', isOver ? 'hidden' : 'visible');
+    };
     const say = value => {
         label.textContent = value.replace('*', '');
         rect.classList.toggle('changed', value.includes('*'));
@@ -88,7 +91,7 @@ function drawRanks(picture, frame, before, n) {
         const dot = block ? null : add(svg, 'circle', {class: 'packet', r: 8});
         return part => {
             const x = a.x + (b.x - a.x) * part, y = a.y + (b.y - a.y) * part;
-            block?.place(x, y);
+            block?.place(x, y, part === 1); /* where the sum stands then */
             dot?.setAttribute('transform', `translate(${x} ${y})`);
         };
     });

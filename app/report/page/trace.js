@@ -10,7 +10,7 @@ const KINDS = [['forward', 'forward'], ['backward', 'backward'], ['loss', 'backw
                ['broadcast', 'broadcast'], ['reduce', 'reduce'], ['gather', 'gather'],
                ['scatter', 'scatter'], ['send', 'reduce'], ['recv', 'reduce'],
                ['optimizer', 'optimizer'], ['data', 'data']];
-const SENT = ['reduce', 'broadcast', 'gather', 'scatter'], PALE = ['waiting', 'data', 'other'];
+const SENT = ['reduce', 'broadcast', 'gather', 'scatter'], DARK = ['forward', 'broadcast', 'accelerator'];
 const kindOf = name => KINDS.find(([part]) => name.includes(part))?.[1] ?? 'other';
 
 /* Each lane with its spans, and how deep each lies inside others: a lane's spans stand in the order
@@ -181,7 +181,7 @@ class TraceView {
                                             style: `fill:var(--${span.kind})`});
         add(rect, 'title', {}, spanText(span));
         if (width > LETTER * span.name.length + 4)
-            add(this.svg, 'text', {class: PALE.includes(span.kind) ? 'name dark' : 'name', x: x + 3,
+            add(this.svg, 'text', {class: DARK.includes(span.kind) ? 'name light' : 'name', x: x + 3,
                                    y: y + ROW - 6}, span.name);
     }
 }

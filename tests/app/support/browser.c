@@ -43,6 +43,7 @@ program browser_open(const char *path, int width)
                                 "--disable-gpu",
                                 "--disable-dev-shm-usage",
                                 "--disable-background-networking",
+                                "--force-prefers-reduced-motion",
                                 "--enable-logging=stderr",
                                 "--v=0",
                                 size,
@@ -65,17 +66,66 @@ static void cut_scripts(char *page)
     }
 }
 
-char *browser_shows(const char *path, int width)
+program browser_run(const char *name, int width)
+{
+    program p = browser_open(test_folder_path(name), width);
+    ck_assert_msg(p.exit_code == 0, "%s: exit %d: %.2000s", browser, p.exit_code, p.err);
+    ck_assert_msg(strstr(p.err, "CONSOLE") == NULL, "%.3000s", strstr(p.err, "CONSOLE"));
+    return p;
+}
+
+char *browser_shows(const char *name, int width)
 {
     if (!browser_find())
         return NULL;
-    program p = browser_open(path, width);
-    ck_assert_msg(p.exit_code == 0, "%s: exit %d: %.2000s", browser, p.exit_code, p.err);
-    ck_assert_msg(strstr(p.err, "CONSOLE") == NULL, "%.3000s", strstr(p.err, "CONSOLE"));
+    program p = browser_run(name, width);
     char *shown = strdup(p.out);
     program_close(&p);
     cut_scripts(shown);
     return shown;
+}
+
+void browser_probe(const char *path, const char *script, const char *probed)
+{
+    char *page = test_folder_read(path);
+    FILE *copy = fopen(probed, "w");
+    ck_assert_ptr_nonnull(copy);
+    fprintf(copy, "%s<script>{%s}</script>", page, script);
+    ck_assert_int_eq(fclose(copy), 0);
+    free(page);
+}
+
+/* Frames are as narrow as a phone, too: headless Chromium has no window under 500 pixels. */
+program browser_windows(const char *const *pages, int n, const char *probe)
+{
+    FILE *around = fopen("windows.html", "w");
+    ck_assert_ptr_nonnull(around);
+    fputs("<!DOCTYPE html><body><script>addEventListener('message', event => "
+          "document.body.append(`seen: ${event.data}\n`));</script>",
+          around);
+    for (int i = 0; i < BROWSER_WINDOWS * n; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "window-%d.html", i / BROWSER_WINDOWS);
+        browser_probe(pages[i / BROWSER_WINDOWS], probe, name);
+        fprintf(around,
+                "<iframe src=\"%s\" style=\"width:%dpx;height:3000px;border:0;color-scheme:%s\">"
+                "</iframe>",
+                name, i % 4 < 2 ? 400 : 1400, i % 2 == 0 ? "light" : "dark");
+    }
+    ck_assert_int_eq(fclose(around), 0);
+    return browser_run("windows.html", 1400);
+}
+
+void browser_check_looks(const char *const *pages, int n)
+{
+    char path[FILE_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/tests/app/support/looks.js", getenv("SOURCE_DIR"));
+    char *looks = test_folder_read(path);
+    program p = browser_windows(pages, n, looks);
+    ck_assert_msg(facts_count(p.out, " fine\n") == BROWSER_WINDOWS * n, "%.3000s",
+                  strstr(p.out, "seen: "));
+    program_close(&p);
+    free(looks);
 }
 
 json_t *browser_data(const char *text)
