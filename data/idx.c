@@ -175,23 +175,21 @@ void idx_header_write(idx_kind kind, uint32_t count, uint8_t *out)
 
 /* Out of a gzip file. */
 
-/* Out of a gzip file. */
-
 enum {
-    INPUT_BYTES = 64 * 1024,
     OUTPUT_BYTES = 256 * 1024,
     GZIP_WINDOW = 16 + MAX_WBITS, /* for zlib: a gzip header and trailer */
     MAX_RATIO = 1032,             /* deflate's best ratio: 258 bytes for 2 bits */
     RATIO_SLACK_BYTES = 4096,
 };
 
+/* All of the compressed bytes are in memory. */
 typedef struct stream {
-    const gunzip_source *source;
+    const char *name;                   /* of the gzip file */
     char content_name[FILE_PATH_BYTES]; /* of the decompressed bytes, for IDX's errors */
+    size_t size_bytes;                  /* of the gzip file */
     z_stream z;
-    uint64_t read_bytes; /* of the source so far */
-    bool ended;          /* the member's trailer was read and agreed */
-    uint8_t input[INPUT_BYTES], output[OUTPUT_BYTES];
+    bool ended; /* the member's trailer was read and agreed */
+    uint8_t output[OUTPUT_BYTES];
 } stream;
 
 /* Do the first `count` bytes of a file say gzip? */
@@ -200,41 +198,21 @@ static bool gunzip_magic(const uint8_t *bytes, size_t count)
     return count >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
 }
 
-/* The byte of the source that comes next. */
-static unsigned long long source_offset(const stream *s)
-{
-    return s->read_bytes - s->z.avail_in;
-}
-
-/* Reads more of the source if none is left; avail_in stays 0 at its end. */
-static status fill(stream *s)
-{
-    if (s->z.avail_in > 0)
-        return STATUS_OK;
-    ssize_t n = 0;
-    do
-        n = read(s->source->fd, s->input, sizeof s->input);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return FAIL(STATUS_IO, "read %s at byte %llu: %s", s->source->name, source_offset(s),
-                    strerror(errno));
-    s->read_bytes += (uint64_t)n;
-    s->z.next_in = s->input;
-    s->z.avail_in = (uInt)n;
-    return STATUS_OK;
-}
-
 static status inflate_failed(const stream *s, int code)
 {
     if (code == Z_MEM_ERROR)
-        return FAIL(STATUS_NO_MEMORY, "%s: zlib", s->source->name);
+        return FAIL(STATUS_NO_MEMORY, "%s: zlib", s->name);
+    if (code == Z_OK || code == Z_BUF_ERROR)
+        return FAIL(STATUS_INVALID,
+                    "%s: byte %lu: truncated, the gzip stream is expected to go on; fetch it again",
+                    s->name, s->z.total_in);
     const char *why = s->z.msg != NULL ? s->z.msg : zError(code);
     if (strcmp(why, "incorrect data check") == 0)
         why = "its CRC does not match its content";
     else if (strcmp(why, "incorrect length check") == 0)
         why = "its length does not match its content";
-    return FAIL(STATUS_INVALID, "%s: byte %llu: bad gzip: %s; the file is damaged, fetch it again",
-                s->source->name, source_offset(s), why);
+    return FAIL(STATUS_INVALID, "%s: byte %lu: bad gzip: %s; the file is damaged, fetch it again",
+                s->name, s->z.total_in, why);
 }
 
 /* Decompresses the next `wanted` bytes (at most OUTPUT_BYTES) to s->output; *got is less only at
@@ -243,36 +221,23 @@ static status produce(stream *s, size_t wanted, size_t *got)
 {
     s->z.next_out = s->output;
     s->z.avail_out = (uInt)wanted;
-    while (s->z.avail_out > 0 && !s->ended) {
-        TRY(fill(s));
-        if (s->z.avail_in == 0)
-            return FAIL(STATUS_INVALID,
-                        "%s: byte %llu: truncated, the gzip stream is expected to go on; fetch it "
-                        "again",
-                        s->source->name, source_offset(s));
-        int code = inflate(&s->z, Z_NO_FLUSH);
-        if (code == Z_STREAM_END)
-            s->ended = true;
-        else if (code != Z_OK && code != Z_BUF_ERROR)
-            return inflate_failed(s, code);
-    }
+    int code = s->ended ? Z_STREAM_END : inflate(&s->z, Z_NO_FLUSH);
+    s->ended = code == Z_STREAM_END;
+    if (s->z.avail_out > 0 && !s->ended)
+        return inflate_failed(s, code);
     *got = wanted - s->z.avail_out;
     return STATUS_OK;
 }
 
-static status header_produce(stream *s, idx_shape *shape)
+static status header_produce(stream *s, idx_kind kind, idx_shape *shape)
 {
     size_t got = 0;
-    idx_kind kind = s->source->kind;
-    uint64_t compressed_bytes = s->source->size_bytes;
     TRY(produce(s, idx_header_bytes(kind), &got));
     TRY(idx_header_read(s->content_name, kind, s->output, got, shape));
-    uint64_t possible = compressed_bytes * MAX_RATIO + RATIO_SLACK_BYTES;
-    if (shape->total_bytes > possible)
+    if (shape->total_bytes > s->size_bytes * MAX_RATIO + RATIO_SLACK_BYTES)
         return FAIL(STATUS_INVALID,
-                    "%s: truncated: %llu bytes of gzip cannot hold the %zu that its header "
-                    "declares",
-                    s->source->name, (unsigned long long)compressed_bytes, shape->total_bytes);
+                    "%s: truncated: %zu bytes of gzip cannot hold the %zu that its header declares",
+                    s->name, s->size_bytes, shape->total_bytes);
     return STATUS_OK;
 }
 
@@ -283,22 +248,21 @@ static status end_check(stream *s, const idx_shape *shape)
     TRY(produce(s, 1, &more));
     if (more > 0)
         return idx_size_check(s->content_name, shape, (uint64_t)shape->total_bytes + 1);
-    TRY(fill(s));
     if (s->z.avail_in > 0)
         return FAIL(STATUS_INVALID,
-                    "%s: byte %llu: trailing bytes, the file is expected to end "
-                    "with its gzip stream",
-                    s->source->name, source_offset(s));
+                    "%s: byte %lu: trailing bytes, the file is expected to end with its gzip "
+                    "stream",
+                    s->name, s->z.total_in);
     return STATUS_OK;
 }
 
-static status copy(stream *s, int sink, const char *sink_name, bool *sink_failed)
+static status copy(stream *s, idx_kind kind, int sink, const char *sink_name, bool *sink_failed)
 {
     idx_shape shape;
-    TRY(header_produce(s, &shape));
+    TRY(header_produce(s, kind, &shape));
     size_t got = shape.header_bytes;
     for (size_t done = 0;;) {
-        if (s->source->kind == IDX_LABELS && done > 0)
+        if (kind == IDX_LABELS && done > 0)
             TRY(idx_labels_check(s->content_name, s->output, got, done));
         status st = file_append(sink, sink_name, s->output, got);
         if (st != STATUS_OK) {
@@ -315,24 +279,25 @@ static status copy(stream *s, int sink, const char *sink_name, bool *sink_failed
     }
 }
 
-status gunzip_idx(const gunzip_source *source, int sink, const char *sink_name, bool *sink_failed)
+status gunzip_idx(const char *path, idx_kind kind, int sink, const char *sink_name,
+                  bool *sink_failed)
 {
+    char *bytes = NULL;
     *sink_failed = false;
-    stream *s = malloc(sizeof *s);
+    stream *s = calloc(1, sizeof *s);
     if (s == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%s: %zu bytes to decompress it", source->name, sizeof *s);
-    s->source = source;
-    s->read_bytes = 0;
-    s->ended = false;
-    s->z = (z_stream){0};
-    snprintf(s->content_name, sizeof s->content_name, "%.4000s, decompressed", source->name);
-    status st = STATUS_OK;
-    int code = inflateInit2(&s->z, GZIP_WINDOW);
-    if (code != Z_OK)
-        st = inflate_failed(s, code);
-    if (st == STATUS_OK)
-        st = copy(s, sink, sink_name, sink_failed);
-    inflateEnd(&s->z); /* harmless if the init failed */
+        return FAIL(STATUS_NO_MEMORY, "%s: %zu bytes to decompress it", path, sizeof *s);
+    s->name = path;
+    snprintf(s->content_name, sizeof s->content_name, "%.4000s, decompressed", path);
+    status st = file_read(path, IDX_MAX_BYTES, &bytes, &s->size_bytes);
+    if (st == STATUS_OK) {
+        s->z.next_in = (uint8_t *)bytes;
+        s->z.avail_in = (uInt)s->size_bytes;
+        int code = inflateInit2(&s->z, GZIP_WINDOW);
+        st = code == Z_OK ? copy(s, kind, sink, sink_name, sink_failed) : inflate_failed(s, code);
+        inflateEnd(&s->z); /* harmless if the init failed */
+    }
+    free(bytes);
     free(s);
     return st;
 }
@@ -343,9 +308,8 @@ enum { SETTLED_S = 5 }; /* times of files are no coarser */
 
 static const char CACHE_SUBFOLDER[] = "idx"; /* of the cache: the decompressed copies */
 
-/* A gzip file, open. */
+/* A gzip file. */
 typedef struct original {
-    int fd;
     const char *path;
     idx_kind kind;
     struct stat info;
@@ -435,15 +399,12 @@ static status copy_name(const original *o, char *out, size_t out_bytes)
  * would not match its content. */
 static status decompress(const original *o, int sink, const char *sink_name, bool *sink_failed)
 {
-    *sink_failed = false;
-    if (lseek(o->fd, 0, SEEK_SET) != 0)
-        return FAIL(STATUS_IO, "seek %s: %s", o->path, strerror(errno));
-    gunzip_source source = {o->fd, o->path, (uint64_t)o->info.st_size, o->kind};
-    TRY(gunzip_idx(&source, sink, sink_name, sink_failed));
     struct stat now;
-    if (fstat(o->fd, &now) != 0)
+    TRY(gunzip_idx(o->path, o->kind, sink, sink_name, sink_failed));
+    if (stat(o->path, &now) != 0)
         return FAIL(STATUS_IO, "stat %s: %s", o->path, strerror(errno));
-    if (now.st_size != o->info.st_size || now.st_mtim.tv_sec != o->info.st_mtim.tv_sec ||
+    if (now.st_ino != o->info.st_ino || now.st_size != o->info.st_size ||
+        now.st_mtim.tv_sec != o->info.st_mtim.tv_sec ||
         now.st_mtim.tv_nsec != o->info.st_mtim.tv_nsec)
         return FAIL(STATUS_IO, "%s changed while it was read: start again when it is complete",
                     o->path);
@@ -537,13 +498,14 @@ static status gzip_open(const original *o, idx_file *out)
 
 status idx_file_open(const char *path, idx_kind kind, idx_file *out)
 {
-    original o = {.fd = -1, .path = path, .kind = kind};
-    TRY(file_open(path, &o.fd, &o.info));
+    original o = {.path = path, .kind = kind};
     uint8_t magic[2];
     size_t got = 0;
-    status st = head_read(o.fd, path, magic, sizeof magic, &got);
+    int fd = -1;
+    TRY(file_open(path, &fd, &o.info));
+    status st = head_read(fd, path, magic, sizeof magic, &got);
     if (st == STATUS_OK)
-        st = gunzip_magic(magic, got) ? gzip_open(&o, out) : idx_file_map(o.fd, path, kind, out);
-    close(o.fd);
+        st = gunzip_magic(magic, got) ? gzip_open(&o, out) : idx_file_map(fd, path, kind, out);
+    close(fd);
     return st;
 }

@@ -41,25 +41,16 @@ status idx_header_read(const char *name, idx_kind kind, const uint8_t *bytes,
 /* Sets `out` (idx_header_bytes(kind)) to the header of `count` 28x28 images or labels. */
 void idx_header_write(idx_kind kind, uint32_t count, uint8_t *out);
 
-/* An IDX file out of a gzip file, as a stream. */
-
-/* An open gzip file, at its beginning. */
-typedef struct gunzip_source {
-    int fd;
-    const char *name; /* for messages */
-    uint64_t size_bytes;
-    idx_kind kind; /* of its content */
-} gunzip_source;
-
-/* Decompresses `source` to the file `sink` (called `sink_name` in messages). The content is checked
- * as a stream: no more is written than its IDX header declares, and the file must be exactly one
- * gzip member with the right checksum.
+/* Decompresses the gzip file `path`, whose content is of `kind`, to the file `sink` (called
+ * `sink_name` in messages). No more is written than the content's IDX header declares, and the file
+ * must be exactly one gzip member with the right checksum.
  *
  * *sink_failed: the sink failed (a full disk), not the source.
  * STATUS_INVALID names the byte of the compressed file for gzip's errors, and of the decompressed
  * content for IDX's.
  */
-status gunzip_idx(const gunzip_source *source, int sink, const char *sink_name, bool *sink_failed);
+status gunzip_idx(const char *path, idx_kind kind, int sink, const char *sink_name,
+                  bool *sink_failed);
 
 /* An IDX file in memory, plain or gzip: mapped, checked and read-only. */
 
