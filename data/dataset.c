@@ -5,6 +5,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "data/cache.h"
 #include "data/digits.h"
 #include "data/idx.h"
@@ -12,7 +13,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,7 +169,7 @@ status dataset_kind_parse(const char *name, dataset_kind *out)
 
 /* The embedded default data set: generated digits (data/digits.h), kept as IDX files under
  * MNIST's names. They are not MNIST. */
-enum { SEED = 1, BLOCK_IMAGES = 10000, MAX_THREADS = 16 };
+enum { SEED = 1, MAX_THREADS = 16 };
 
 static const char SUBFOLDER[] = "digits-v2"; /* of the cache; another generator, another number */
 
@@ -178,49 +178,32 @@ static uint32_t split_count(dataset_split split)
     return split == DATASET_TRAIN ? DIGITS_TRAIN_COUNT : DIGITS_TEST_COUNT;
 }
 
-static int usable_cpus(void)
+static void close_files(idx_file files[2])
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    int count = CPU_COUNT(&set);
-    return count < MAX_THREADS ? count : MAX_THREADS;
+    idx_file_close(&files[IDX_IMAGES]);
+    idx_file_close(&files[IDX_LABELS]);
 }
 
-/* The two files of a split, open for writing. */
-typedef struct target {
-    int images, labels;
-    const char *images_name, *labels_name;
-} target;
-
-static status write_headers(const target *to, uint32_t count)
-{
-    uint8_t header[IDX_MAX_HEADER_BYTES];
-    idx_header_write(IDX_IMAGES, count, header);
-    TRY(file_append(to->images, to->images_name, header, idx_header_bytes(IDX_IMAGES)));
-    idx_header_write(IDX_LABELS, count, header);
-    return file_append(to->labels, to->labels_name, header, idx_header_bytes(IDX_LABELS));
-}
-
-static status write_split(const target *to, dataset_split split)
+/* Makes the two files of a split in memory, by idx_kind. */
+static status draw_split(dataset_split split, idx_file files[2])
 {
     uint32_t count = split_count(split);
-    uint8_t *block = malloc((size_t)BLOCK_IMAGES * (DIGITS_PIXELS + 1)); /* images, then labels */
-    if (block == NULL)
-        return FAIL(STATUS_NO_MEMORY, "a block of %d digits", BLOCK_IMAGES);
-    uint8_t *labels = block + (size_t)BLOCK_IMAGES * DIGITS_PIXELS;
-    status st = write_headers(to, count);
-    for (uint32_t first = 0; st == STATUS_OK && first < count; first += BLOCK_IMAGES) {
-        uint32_t n = count - first < BLOCK_IMAGES ? count - first : BLOCK_IMAGES;
-        digits_range range = {SEED, split == DATASET_TRAIN ? DIGITS_TRAIN : DIGITS_TEST, first, n};
-        st = digits_generate(&range, usable_cpus(), block, labels);
-        if (st == STATUS_OK)
-            st = file_append(to->images, to->images_name, block, (size_t)n * DIGITS_PIXELS);
-        if (st == STATUS_OK)
-            st = file_append(to->labels, to->labels_name, labels, n);
+    const size_t element_bytes[2] = {[IDX_IMAGES] = DIGITS_PIXELS, [IDX_LABELS] = 1};
+    uint8_t *elements[2];
+    for (idx_kind kind = IDX_IMAGES; kind <= IDX_LABELS; kind++) {
+        size_t header_bytes = idx_header_bytes(kind),
+               n = header_bytes + count * element_bytes[kind];
+        uint8_t *bytes = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (bytes == MAP_FAILED)
+            return FAIL(STATUS_NO_MEMORY, "%zu bytes for digits", n);
+        idx_header_write(kind, count, bytes);
+        elements[kind] = bytes + header_bytes;
+        files[kind] = (idx_file){
+            .count = count, .elements = elements[kind], .mapping = bytes, .mapping_bytes = n};
     }
-    free(block);
-    return st;
+    int threads = cores_count() < MAX_THREADS ? cores_count() : MAX_THREADS;
+    digits_range range = {SEED, split == DATASET_TRAIN ? DIGITS_TRAIN : DIGITS_TEST, 0, count};
+    return digits_generate(&range, threads, elements[IDX_IMAGES], elements[IDX_LABELS]);
 }
 
 static bool file_is_whole(const char *folder, dataset_split split, idx_kind kind)
@@ -240,45 +223,34 @@ static bool split_is_whole(const char *folder, dataset_split split)
     return file_is_whole(folder, split, IDX_IMAGES) && file_is_whole(folder, split, IDX_LABELS);
 }
 
-static bool folder_is_whole(const char *folder)
-{
-    return split_is_whole(folder, DATASET_TRAIN) && split_is_whole(folder, DATASET_TEST);
-}
-
-static status make_split(const char *folder, dataset_split split)
+static status keep_file(const char *folder, const char *name, const idx_file *file)
 {
     char path[FILE_PATH_BYTES];
-    file_draft images = {.fd = -1}, labels = {.fd = -1};
-    status st = file_join(folder, mnist_files_name(split, IDX_IMAGES), path);
+    file_draft draft = {.fd = -1};
+    TRY(file_join(folder, name, path));
+    TRY(cache_draft(path, &draft));
+    status st = file_append(draft.fd, draft.temporary, file->mapping, file->mapping_bytes);
     if (st == STATUS_OK)
-        st = cache_draft(path, &images);
-    if (st == STATUS_OK)
-        st = file_join(folder, mnist_files_name(split, IDX_LABELS), path);
-    if (st == STATUS_OK)
-        st = cache_draft(path, &labels);
-    if (st == STATUS_OK) {
-        target to = {images.fd, labels.fd, images.temporary, labels.temporary};
-        st = write_split(&to, split);
-    }
-    if (st == STATUS_OK)
-        st = file_draft_commit(&images);
-    if (st == STATUS_OK)
-        st = file_draft_commit(&labels);
-    file_draft_drop(&images);
-    file_draft_drop(&labels);
+        return file_draft_commit(&draft);
+    file_draft_drop(&draft);
     return st;
 }
 
 /* The caller holds the folder's lock. Makes the missing files. */
 static status make_missing(const char *folder)
 {
-    for (dataset_split split = DATASET_TRAIN; split <= DATASET_TEST; split++) {
+    status st = STATUS_OK;
+    for (dataset_split split = DATASET_TRAIN; split <= DATASET_TEST && st == STATUS_OK; split++) {
+        idx_file files[2] = {0};
         if (split_is_whole(folder, split))
             continue;
         LOG_I("making %u digits in %s (once)", split_count(split), folder);
-        TRY(make_split(folder, split));
+        st = draw_split(split, files);
+        for (idx_kind kind = IDX_IMAGES; kind <= IDX_LABELS && st == STATUS_OK; kind++)
+            st = keep_file(folder, mnist_files_name(split, kind), &files[kind]);
+        close_files(files);
     }
-    return STATUS_OK;
+    return st;
 }
 
 /* Finds the four files in the cache, or makes them there (once per host; takes seconds), and sets
@@ -289,7 +261,8 @@ static status embedded_find_or_make(char *folder)
     cache_folders folders;
     cache_folders_find(&folders);
     for (int i = 0; i < folders.count; i++) {
-        if (file_join(folders.path[i], SUBFOLDER, folder) == STATUS_OK && folder_is_whole(folder))
+        if (file_join(folders.path[i], SUBFOLDER, folder) == STATUS_OK &&
+            split_is_whole(folder, DATASET_TRAIN) && split_is_whole(folder, DATASET_TEST))
             return STATUS_OK;
     }
     int lock = -1;
@@ -297,35 +270,6 @@ static status embedded_find_or_make(char *folder)
     TRY(cache_lock(folder, CACHE_LOCK_MS, &lock));
     status st = make_missing(folder);
     cache_unlock(lock);
-    return st;
-}
-
-static status map_split(int images_fd, int labels_fd, dataset_split split, idx_file *images,
-                        idx_file *labels)
-{
-    target to = {images_fd, labels_fd, "generated images", "generated labels"};
-    TRY(write_split(&to, split));
-    TRY(idx_file_map(images_fd, to.images_name, IDX_IMAGES, images));
-    status st = idx_file_map(labels_fd, to.labels_name, IDX_LABELS, labels);
-    if (st != STATUS_OK)
-        idx_file_close(images);
-    return st;
-}
-
-/* Makes one split in this process's memory, for a host without a cache. */
-static status embedded_open_in_memory(dataset_split split, idx_file *images, idx_file *labels)
-{
-    status st = STATUS_OK;
-    int images_fd = memfd_create("mnist_ddp images", MFD_CLOEXEC);
-    int labels_fd = memfd_create("mnist_ddp labels", MFD_CLOEXEC);
-    if (images_fd < 0 || labels_fd < 0)
-        st = FAIL(STATUS_IO, "memory for the embedded digits: %s", strerror(errno));
-    else
-        st = map_split(images_fd, labels_fd, split, images, labels);
-    if (images_fd >= 0)
-        close(images_fd);
-    if (labels_fd >= 0)
-        close(labels_fd);
     return st;
 }
 
@@ -525,39 +469,39 @@ status dataset_locate(dataset_kind kind, const char *data_dir, dataset_location 
         facts->title, facts->working_folder, facts->name);
 }
 
-static status open_files(const char *folder, dataset_split split, idx_file *images,
-                         idx_file *labels)
+static status open_files(const char *folder, dataset_split split, idx_file files[2])
 {
-    char images_path[FILE_PATH_BYTES], labels_path[FILE_PATH_BYTES];
-    TRY(mnist_files_find(folder, split, IDX_IMAGES, images_path));
-    TRY(mnist_files_find(folder, split, IDX_LABELS, labels_path));
-    TRY(idx_file_open(images_path, IDX_IMAGES, images));
-    status st = idx_file_open(labels_path, IDX_LABELS, labels);
-    if (st == STATUS_OK && images->count != labels->count) {
-        st = FAIL(STATUS_INVALID, "%s: byte 4: %u images, but %u labels in %s: expected as many",
-                  images_path, images->count, labels->count, labels_path);
-        idx_file_close(labels);
+    char paths[2][FILE_PATH_BYTES];
+    for (idx_kind kind = IDX_IMAGES; kind <= IDX_LABELS; kind++) {
+        TRY(mnist_files_find(folder, split, kind, paths[kind]));
+        TRY(idx_file_open(paths[kind], kind, &files[kind]));
     }
-    if (st != STATUS_OK)
-        idx_file_close(images);
-    return st;
+    if (files[IDX_IMAGES].count != files[IDX_LABELS].count)
+        return FAIL(STATUS_INVALID, "%s: byte 4: %u images, but %u labels in %s: expected as many",
+                    paths[IDX_IMAGES], files[IDX_IMAGES].count, files[IDX_LABELS].count,
+                    paths[IDX_LABELS]);
+    return STATUS_OK;
 }
 
 status dataset_open(const dataset_location *location, dataset_split split, dataset *out)
 {
-    idx_file images = {0}, labels = {0};
-    if (location->embedded && location->folder[0] == '\0')
-        TRY(embedded_open_in_memory(split, &images, &labels));
-    else
-        TRY(open_files(location->folder, split, &images, &labels));
-    *out = (dataset){.count = images.count,
-                     .images = images.elements,
-                     .labels = labels.elements,
-                     .mappings = {images.mapping, labels.mapping},
-                     .mapping_bytes = {images.mapping_bytes, labels.mapping_bytes},
-                     .version = images.version * labels.version};
+    idx_file files[2] = {0};
+    const idx_file *images = &files[IDX_IMAGES], *labels = &files[IDX_LABELS];
+    status st = location->embedded && location->folder[0] == '\0'
+                    ? draw_split(split, files)
+                    : open_files(location->folder, split, files);
+    if (st != STATUS_OK) {
+        close_files(files);
+        return st;
+    }
+    *out = (dataset){.count = images->count,
+                     .images = images->elements,
+                     .labels = labels->elements,
+                     .mappings = {images->mapping, labels->mapping},
+                     .mapping_bytes = {images->mapping_bytes, labels->mapping_bytes},
+                     .version = images->version * labels->version};
     snprintf(out->uncached, sizeof out->uncached, "%s",
-             images.uncached[0] != '\0' ? images.uncached : labels.uncached);
+             images->uncached[0] != '\0' ? images->uncached : labels->uncached);
     return STATUS_OK;
 }
 

@@ -328,7 +328,8 @@ static status head_read(int fd, const char *name, uint8_t *head, size_t wanted, 
     return STATUS_OK;
 }
 
-status idx_file_map(int fd, const char *name, idx_kind kind, idx_file *out)
+/* Maps what an open plain file holds; `name` is for messages. The caller keeps `fd`. */
+static status idx_file_map(int fd, const char *name, idx_kind kind, idx_file *out)
 {
     uint8_t head[64]; /* a header, or enough of a web page to know it */
     size_t head_bytes = 0;

@@ -74,9 +74,6 @@ typedef struct idx_file {
  * STATUS_INVALID for content and for folders and the like; STATUS_IO. */
 status idx_file_open(const char *path, idx_kind kind, idx_file *out);
 
-/* Maps what an open plain file holds; `name` is for messages. The caller keeps `fd`. */
-status idx_file_map(int fd, const char *name, idx_kind kind, idx_file *out);
-
 /* Accepts an empty one. */
 void idx_file_close(idx_file *file);
 
