@@ -119,29 +119,23 @@ static bool began_in_pause(const trace_lane *lane, const trace_span *span)
     return span->begin_ns >= paused_ns;
 }
 
-static trace_span *push(trace_lane *lane)
+static void push(trace_lane *lane, const char *of, const char *name, int64_t now_ns)
 {
-    static _Thread_local trace_span beyond; /* the open ones that are not kept */
     int at = lane->depth++;
-    trace_span *span = at < DEPTH_MAX ? &lane->open[at] : &beyond;
-    *span = (trace_span){.size_bytes = -1, .begin_ns = clock_now_ns()};
-    return span;
+    if (at < DEPTH_MAX)
+        lane->open[at] = (trace_span){.of = of, .name = name, .size_bytes = -1, .begin_ns = now_ns};
 }
 
-void trace_lane_begin(trace_lane *lane, const char *of, const char *name)
+void trace_begin(trace_lane *lane, const char *of, const char *name)
 {
-    trace_span *span = push(lane);
-    span->of = of;
-    span->name = name;
+    if (lane != NULL)
+        push(lane, of, name, clock_now_ns());
 }
 
 void trace_begin_numbered(trace_lane *lane, const char *name, int64_t number)
 {
-    if (lane == NULL)
-        return;
-    trace_span *span = push(lane);
-    span->name = span->number_name = name;
-    span->number = number;
+    trace_begin(lane, NULL, name);
+    trace_number(lane, name, number);
 }
 
 void trace_number(trace_lane *lane, const char *name, int64_t number)
@@ -164,27 +158,28 @@ static void pop(trace_lane *lane, int64_t now_ns)
     keep(lane, &lane->open[at]);
 }
 
-void trace_lane_end(trace_lane *lane)
+void trace_end(trace_lane *lane)
 {
-    pop(lane, clock_now_ns());
+    if (lane != NULL)
+        pop(lane, clock_now_ns());
 }
 
-void trace_lane_switch(trace_lane *lane, const char *name)
+void trace_switch(trace_lane *lane, const char *name)
 {
-    int64_t now_ns = clock_now_ns();
+    if (lane == NULL)
+        return;
+    int64_t now_ns = clock_now_ns(); /* no moment is between two phases */
     while (lane->phase_depth > 0)
         pop(lane, now_ns);
     if (name == NULL)
         return;
-    trace_span *span = push(lane);
-    span->name = name;
-    span->begin_ns = now_ns; /* so that no moment is between two phases */
+    push(lane, NULL, name, now_ns);
     lane->phase_depth = lane->depth;
 }
 
-void trace_lane_add(trace_lane *lane, const trace_span *span)
+void trace_add(trace_lane *lane, const trace_span *span)
 {
-    if (span->unfinished || !began_in_pause(lane, span))
+    if (lane != NULL && (span->unfinished || !began_in_pause(lane, span)))
         keep(lane, span);
 }
 

@@ -53,23 +53,9 @@ const char *trace_lane_text(const trace_lane *lane); /* its name */
 void trace_pause(trace *t, bool paused);
 bool trace_is_paused(const trace *t);
 
-void trace_lane_begin(trace_lane *lane, const char *of, const char *name);
-void trace_lane_end(trace_lane *lane);
-void trace_lane_switch(trace_lane *lane, const char *name);
-void trace_lane_add(trace_lane *lane, const trace_span *span);
-
 /* Begins and ends a span inside the one that is open. */
-static inline void trace_begin(trace_lane *lane, const char *of, const char *name)
-{
-    if (lane != NULL)
-        trace_lane_begin(lane, of, name);
-}
-
-static inline void trace_end(trace_lane *lane)
-{
-    if (lane != NULL)
-        trace_lane_end(lane);
-}
+void trace_begin(trace_lane *lane, const char *of, const char *name);
+void trace_end(trace_lane *lane);
 
 /* As trace_begin, and the span says which one it is: "step" 12. */
 void trace_begin_numbered(trace_lane *lane, const char *name, int64_t number);
@@ -79,18 +65,10 @@ void trace_number(trace_lane *lane, const char *name, int64_t number);
 
 /* The thread enters another phase: ends the one that trace_switch began before, if it is open, and
  * all inside it, and begins this one; NULL: none. */
-static inline void trace_switch(trace_lane *lane, const char *name)
-{
-    if (lane != NULL)
-        trace_lane_switch(lane, name);
-}
+void trace_switch(trace_lane *lane, const char *name);
 
 /* Adds a span that is over. One that is unfinished is kept also while paused. */
-static inline void trace_add(trace_lane *lane, const trace_span *span)
-{
-    if (lane != NULL)
-        trace_lane_add(lane, span);
-}
+void trace_add(trace_lane *lane, const trace_span *span);
 
 /* What the lane's thread does now: its innermost open span's `of` and `name`; false: nothing. Only
  * for that thread. */

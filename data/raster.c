@@ -61,11 +61,6 @@ static bool is_bitmap(const reader *in)
     return in->type == 1 || in->type == 4;
 }
 
-static int channels(const reader *in)
-{
-    return in->type == 3 || in->type == 6 ? 3 : 1;
-}
-
 static status truncated(const reader *in)
 {
     return FAIL(STATUS_INVALID, "%s: byte %zu: truncated: the picture goes on, the file does not",
@@ -122,15 +117,6 @@ static status read_header(reader *in, uint32_t *width, uint32_t *height)
     return STATUS_OK;
 }
 
-/* A value of a binary file whose size has been checked. */
-static uint32_t take_value(reader *in)
-{
-    uint32_t value = in->bytes[in->at++];
-    if (in->depth > 255)
-        value = value << 8 | in->bytes[in->at++];
-    return value < in->depth ? value : in->depth;
-}
-
 static uint8_t grey_of(const uint32_t value[3], int n_channels, uint32_t depth)
 {
     uint64_t sum = n_channels == 1
@@ -139,48 +125,42 @@ static uint8_t grey_of(const uint32_t value[3], int n_channels, uint32_t depth)
     return (uint8_t)((sum * 255 + (uint64_t)depth * 5000) / ((uint64_t)depth * 10000));
 }
 
-/* In a bitmap 1 is black. */
-static status read_text(reader *in, raster *out)
+/* The next value of the pixel in column x. The size of a binary file has been checked. */
+static status read_value(reader *in, int x, uint32_t *out)
 {
-    int n_channels = channels(in), digits_max = is_bitmap(in) ? 1 : NUMBER_DIGITS;
-    size_t count = (size_t)out->width * (size_t)out->height;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t value[3];
-        for (int c = 0; c < n_channels; c++)
-            TRY(read_number(in, in->depth, digits_max, &value[c]));
-        uint8_t grey = grey_of(value, n_channels, in->depth);
-        out->grey[i] = is_bitmap(in) ? (uint8_t)(255 - grey) : grey;
+    if (is_text(in))
+        return read_number(in, in->depth, is_bitmap(in) ? 1 : NUMBER_DIGITS, out);
+    if (is_bitmap(in)) { /* a row begins with a byte of its own */
+        in->at += x % 8 == 0;
+        *out = in->bytes[in->at - 1] >> (7 - x % 8) & 1;
+        return STATUS_OK;
     }
+    uint32_t value = in->bytes[in->at++];
+    if (in->depth > 255)
+        value = value << 8 | in->bytes[in->at++];
+    *out = value < in->depth ? value : in->depth;
     return STATUS_OK;
 }
 
-static status read_bits(reader *in, raster *out)
+/* In a bitmap 1 is black. */
+static status read_pixels(reader *in, raster *out)
 {
-    size_t row_bytes = ((size_t)out->width + 7) / 8;
-    if (in->at > in->size_bytes || in->size_bytes - in->at < row_bytes * (size_t)out->height)
+    int n_channels = in->type == 3 || in->type == 6 ? 3 : 1;
+    size_t row_bytes = (size_t)out->width * (size_t)n_channels * (in->depth > 255 ? 2 : 1);
+    if (is_bitmap(in))
+        row_bytes = ((size_t)out->width + 7) / 8;
+    if (!is_text(in) &&
+        (in->at > in->size_bytes || in->size_bytes - in->at < row_bytes * (size_t)out->height))
         return truncated(in);
+    uint8_t *pixel = out->grey;
     for (int y = 0; y < out->height; y++)
         for (int x = 0; x < out->width; x++) {
-            const uint8_t *row = in->bytes + in->at + row_bytes * (size_t)y;
-            bool black = row[x / 8] >> (7 - x % 8) & 1;
-            out->grey[(size_t)y * (size_t)out->width + (size_t)x] = black ? 0 : 255;
+            uint32_t value[3];
+            for (int c = 0; c < n_channels; c++)
+                TRY(read_value(in, x, &value[c]));
+            uint8_t grey = grey_of(value, n_channels, in->depth);
+            *pixel++ = is_bitmap(in) ? (uint8_t)(255 - grey) : grey;
         }
-    return STATUS_OK;
-}
-
-static status read_values(reader *in, raster *out)
-{
-    int n_channels = channels(in);
-    size_t count = (size_t)out->width * (size_t)out->height;
-    size_t pixel_bytes = (size_t)n_channels * (in->depth > 255 ? 2 : 1);
-    if (in->at > in->size_bytes || in->size_bytes - in->at < pixel_bytes * count)
-        return truncated(in);
-    for (size_t i = 0; i < count; i++) {
-        uint32_t value[3];
-        for (int c = 0; c < n_channels; c++)
-            value[c] = take_value(in);
-        out->grey[i] = grey_of(value, n_channels, in->depth);
-    }
     return STATUS_OK;
 }
 
@@ -191,9 +171,7 @@ status netpbm_decode(const char *name, const uint8_t *bytes, size_t size_bytes, 
     raster p = {0};
     TRY(read_header(&in, &width, &height));
     TRY(raster_make(name, width, height, &p));
-    status st = is_text(&in)     ? read_text(&in, &p)
-                : is_bitmap(&in) ? read_bits(&in, &p)
-                                 : read_values(&in, &p);
+    status st = read_pixels(&in, &p);
     if (st == STATUS_OK)
         *out = p;
     else
