@@ -787,10 +787,10 @@ static void part(agent *self, parting how)
     rounds *r = &self->rounds;
     if (how == PARTING_APART && self->spec->node_rank == 0)
         note_lost(self, self->spec->nnodes - 1);
-    rdzv_departure word = {.lost = r->lost,
-                           .n_lost = r->n_lost,
-                           .restarts = self->spec->restarts + (how == PARTING_COUNTS),
-                           .unmet = how == PARTING_UNMET || how == PARTING_APART};
+    round_departure word = {.lost = r->lost,
+                            .n_lost = r->n_lost,
+                            .restarts = self->spec->restarts + (how == PARTING_COUNTS),
+                            .unmet = how == PARTING_UNMET || how == PARTING_APART};
     round_fence_set(r->fence, 0);
     rdzv_leave(r->rdzv, &word);
 }

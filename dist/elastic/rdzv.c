@@ -50,7 +50,7 @@ typedef struct queue {
     bool quit, close, left;
     round_ending ending;             /* of close, */
     char reason[ROUND_REASON_BYTES]; /* likewise */
-    rdzv_departure how;              /* of left; its texts are owned */
+    round_departure how;             /* of left; its texts are owned */
     report *next;                    /* NULL: the owner has taken the latest */
 
     report *given; /* the owner's */
@@ -82,7 +82,7 @@ typedef struct client {
 } client;
 
 struct rdzv_handle {
-    rdzv_options options; /* its texts are owned */
+    rdzv_options options;
     pthread_t thread;
     bool has_thread;
     queue queue;
@@ -99,12 +99,12 @@ struct rdzv_handle {
 
 /* The queue. */
 
-static void departure_free(rdzv_departure *how)
+static void departure_free(round_departure *how)
 {
     for (int i = 0; i < how->n_lost; i++)
         free((char *)how->lost[i]);
     free((void *)how->lost);
-    *how = (rdzv_departure){0};
+    *how = (round_departure){0};
 }
 
 static void report_free(report *r)
@@ -680,11 +680,7 @@ static status take_wishes(rdzv_handle *rdzv, bool *quit)
     eventfd_read(q->wake_fd, &count);
     pthread_mutex_lock(&q->lock);
     const round_event ended = {.kind = ROUND_CLOSE, .ending = q->ending, .reason = q->reason};
-    const round_event left = {.kind = ROUND_LEFT,
-                              .restarts = q->how.restarts,
-                              .lost = q->how.lost,
-                              .n_lost = q->how.n_lost,
-                              .unmet = q->how.unmet};
+    const round_event left = {.kind = ROUND_LEFT, .left = q->how};
     *quit = q->quit;
     if (q->close)
         st = drive(rdzv, &ended);
@@ -759,10 +755,6 @@ static void init_client(rdzv_handle *rdzv)
 static status start_thread(rdzv_handle *rdzv, const rdzv_options *o)
 {
     round_rules rules = {o->min_nodes, o->max_nodes, o->last_call_ms};
-    rdzv->options.endpoints = strdup(o->endpoints);
-    rdzv->options.run_id = strdup(o->run_id);
-    if (rdzv->options.endpoints == NULL || rdzv->options.run_id == NULL)
-        return FAIL(STATUS_NO_MEMORY, "a rendezvous");
     round_machine_init(&rdzv->machine, &rules, &o->self);
     rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
     init_client(rdzv);
@@ -777,7 +769,6 @@ status rdzv_open(const rdzv_options *options, rdzv_handle **out)
     if (rdzv == NULL)
         return FAIL(STATUS_NO_MEMORY, "a rendezvous");
     rdzv->options = *options;
-    rdzv->options.endpoints = rdzv->options.run_id = NULL;
     status st = queue_open(&rdzv->queue);
     if (st == STATUS_OK && options->backend != NULL)
         st = start_thread(rdzv, options);
@@ -814,7 +805,7 @@ rdzv_news rdzv_watch(rdzv_handle *rdzv)
 }
 
 /* A copy of what the node knows. */
-static rdzv_departure copy_departure(const rdzv_departure *how)
+static round_departure copy_departure(const round_departure *how)
 {
     char **lost = calloc((size_t)how->n_lost + 1, sizeof *lost);
     int n_lost = 0;
@@ -822,13 +813,13 @@ static rdzv_departure copy_departure(const rdzv_departure *how)
         lost[n_lost] = strdup(how->lost[i]);
         n_lost += lost[n_lost] != NULL; /* else its lease is waited for */
     }
-    return (rdzv_departure){(const char *const *)lost, n_lost, how->restarts, how->unmet};
+    return (round_departure){(const char *const *)lost, n_lost, how->restarts, how->unmet};
 }
 
-void rdzv_leave(rdzv_handle *rdzv, const rdzv_departure *how)
+void rdzv_leave(rdzv_handle *rdzv, const round_departure *how)
 {
     queue *q = &rdzv->queue;
-    rdzv_departure copy = copy_departure(how);
+    round_departure copy = copy_departure(how);
     report *dropped = NULL;
     pthread_mutex_lock(&q->lock);
     departure_free(&q->how);
@@ -872,7 +863,5 @@ void rdzv_close(rdzv_handle *rdzv)
     queue_close(&rdzv->queue);
     round_machine_free(&rdzv->machine);
     round_view_free(&rdzv->view);
-    free((char *)rdzv->options.endpoints);
-    free((char *)rdzv->options.run_id);
     free(rdzv);
 }

@@ -27,19 +27,11 @@ typedef struct rdzv_news {
     int64_t valid_until_ns; /* clock_now_ns(): after it no rank of this node may make a step */
 } rdzv_news;
 
-/* What a node knows when it has left a round. */
-typedef struct rdzv_departure {
-    const char *const *lost; /* ids of members that are gone, by a closed connection */
-    int n_lost;
-    int restarts; /* the job's, this one included if a failed rank is the reason */
-    bool unmet;   /* the round never began here: `lost` did not come to it */
-} rdzv_departure;
-
 /* Times are of torch's --rdzv-conf, with torch's defaults. */
 typedef struct rdzv_options {
-    const rdzv_ops *backend; /* NULL: no thread, and only rdzv_report() counts, for tests */
-    const char *endpoints, *run_id;
-    const struct etcd_access *access; /* etcd.h; borrowed; NULL */
+    const rdzv_ops *backend;        /* NULL: no thread, and only rdzv_report() counts, for tests */
+    const char *endpoints, *run_id; /* borrowed, as the next, until rdzv_close() */
+    const struct etcd_access *access; /* etcd.h; NULL */
     round_node self;                  /* id, nproc, address, port */
     int min_nodes, max_nodes;
     int64_t join_ms;       /* 600 s: how long a node waits to be in a round */
@@ -61,7 +53,7 @@ rdzv_news rdzv_watch(rdzv_handle *rdzv);
 
 /* No rank of this node runs any more, or all wait: it takes part in the next round. From here on
  * the phase is RDZV_WAITS, whatever was said of the round before. */
-void rdzv_leave(rdzv_handle *rdzv, const rdzv_departure *how);
+void rdzv_leave(rdzv_handle *rdzv, const round_departure *how);
 
 /* The job has ended: nobody is to begin another round. */
 void rdzv_end_job(rdzv_handle *rdzv, round_ending ending, const char *reason);

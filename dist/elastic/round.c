@@ -61,7 +61,8 @@ int round_rank_of(const round_state *state, const char *id)
     return -1;
 }
 
-const round_node *round_node_of(const round_view *view, const char *id)
+/* NULL: the node's lease has ended, or it has taken its record back. */
+static const round_node *node_of(const round_view *view, const char *id)
 {
     for (int i = 0; i < view->n; i++)
         if (strcmp(view->nodes[i].id, id) == 0)
@@ -83,6 +84,21 @@ round_host round_host_of(const char *id)
 
 /* The quorum of the next round. */
 
+typedef enum blocker_kind {
+    BLOCKER_NONE,     /* it can begin; if there is no survivor, after the last call */
+    BLOCKER_RUNS,     /* the latest round is not over */
+    BLOCKER_ALL_LOST, /* the same, but none of its nodes is left to say that it is over */
+    BLOCKER_OLDER,    /* a node knows of a later round than the service does */
+    BLOCKER_MEMBER,   /* `member` of the last round has not left it */
+    BLOCKER_FEW,      /* fewer than `min` wait */
+} blocker_kind;
+
+typedef struct quorum_facts {
+    blocker_kind blocker;
+    int waiting, survivors; /* nodes that are not left out; survivors of the last round of them */
+    int member;             /* its node rank in the last round */
+} quorum_facts;
+
 /* A waiting node that has left the latest round has lost its connection to `id`. */
 static bool is_named_lost(const round_view *view, const char *id)
 {
@@ -101,7 +117,7 @@ static void mark_absent(const round_view *view)
 {
     const round_state *state = &view->state;
     const round_node *node_0 =
-        state->over && state->n > 0 ? round_node_of(view, state->members[0].id) : NULL;
+        state->over && state->n > 0 ? node_of(view, state->members[0].id) : NULL;
     bool takes_part = node_0 != NULL && node_0->round == state->round, names = false;
     for (int i = 0; i < view->n && takes_part; i++)
         for (int k = 0; k < node_0->n_lost && node_0->unmet && node_0->waits; k++)
@@ -153,7 +169,12 @@ static void leave_out_fewer(const round_rules *rules, const round_view *view)
         view->nodes[i].left_out = false;
 }
 
-int64_t round_quorum_leave_out(const round_rules *rules, const round_view *view, int64_t since_ms)
+/* Marks in the view who is left out of the next round: who has just not come to its round, and who
+ * did not come to an earlier one, for ROUND_ABSENCE_MS after that, twice as long each time. They
+ * are let in one at a time, so that it is known who does not come. But not so many are left out
+ * that fewer than `min` are left. since_ms: since when the state's absences are known, now_ms
+ * included. Returns when the first of them is let in again, in the same time; INT64_MAX. */
+static int64_t find_left_out(const round_rules *rules, const round_view *view, int64_t since_ms)
 {
     enum { MOST_DOUBLINGS = 10 };
     int64_t first_ms = INT64_MAX;
@@ -182,13 +203,13 @@ int64_t round_quorum_leave_out(const round_rules *rules, const round_view *view,
 }
 
 /* Of a later round than the first. */
-static round_blocker blocker_of_last_round(const round_view *view, round_quorum *quorum)
+static blocker_kind blocker_of_last_round(const round_view *view, quorum_facts *quorum)
 {
     const round_state *state = &view->state;
     int there = 0;
     bool all_left = true;
     for (int i = 0; i < state->n; i++) {
-        const round_node *node = round_node_of(view, state->members[i].id);
+        const round_node *node = node_of(view, state->members[i].id);
         there += node != NULL;
         quorum->survivors += node != NULL && node->waits && !node->left_out;
         if (all_left && node != NULL && !node->waits && !is_named_lost(view, node->id)) {
@@ -197,25 +218,25 @@ static round_blocker blocker_of_last_round(const round_view *view, round_quorum 
         }
     }
     if (!state->over)
-        return there == 0 ? ROUND_BLOCKER_ALL_LOST : ROUND_BLOCKER_RUNS;
-    return all_left ? ROUND_BLOCKER_NONE : ROUND_BLOCKER_MEMBER;
+        return there == 0 ? BLOCKER_ALL_LOST : BLOCKER_RUNS;
+    return all_left ? BLOCKER_NONE : BLOCKER_MEMBER;
 }
 
-round_quorum round_quorum_of(const round_rules *rules, const round_view *view)
+static quorum_facts quorum_of(const round_rules *rules, const round_view *view)
 {
-    round_quorum quorum = {.member = -1};
+    quorum_facts quorum = {.member = -1};
     for (int i = 0; i < view->n; i++) {
         const round_node *node = &view->nodes[i];
         quorum.waiting += node->waits && !node->left_out;
         if (node->waits && node->round > view->state.round)
-            quorum.blocker = ROUND_BLOCKER_OLDER;
+            quorum.blocker = BLOCKER_OLDER;
     }
-    if (quorum.blocker != ROUND_BLOCKER_NONE)
+    if (quorum.blocker != BLOCKER_NONE)
         return quorum;
     if (view->state.round > 0)
         quorum.blocker = blocker_of_last_round(view, &quorum);
-    if (quorum.blocker == ROUND_BLOCKER_NONE && quorum.waiting < rules->min)
-        quorum.blocker = ROUND_BLOCKER_FEW;
+    if (quorum.blocker == BLOCKER_NONE && quorum.waiting < rules->min)
+        quorum.blocker = BLOCKER_FEW;
     return quorum;
 }
 
@@ -244,21 +265,21 @@ static const char *have(int n)
 void round_quorum_text(const round_rules *rules, const round_view *view, char *out,
                        size_t size_bytes)
 {
-    round_quorum quorum = round_quorum_of(rules, view);
+    quorum_facts quorum = quorum_of(rules, view);
     const round_state *state = &view->state;
     long long round = (long long)state->round;
     char who[200];
     list_waiting(view, who, sizeof who);
     switch (quorum.blocker) {
-    case ROUND_BLOCKER_NONE:
+    case BLOCKER_NONE:
         snprintf(out, size_bytes, "%d of %d %s come: %s", quorum.waiting, rules->max,
                  have(quorum.waiting), who);
         break;
-    case ROUND_BLOCKER_FEW:
+    case BLOCKER_FEW:
         snprintf(out, size_bytes, "%d of %d %s come: %s", quorum.waiting, rules->min,
                  have(quorum.waiting), who);
         break;
-    case ROUND_BLOCKER_RUNS:
+    case BLOCKER_RUNS:
         snprintf(out, size_bytes, "round %lld runs with %d node%s, %s%s", round, state->n,
                  state->n == 1 ? "" : "s",
                  state->n >= rules->max ? "and has no room for another"
@@ -266,14 +287,14 @@ void round_quorum_text(const round_rules *rules, const round_view *view, char *o
                                         : "and others wait: ",
                  state->n < rules->max && quorum.waiting == 0 ? who : "");
         break;
-    case ROUND_BLOCKER_ALL_LOST:
+    case BLOCKER_ALL_LOST:
         snprintf(out, size_bytes, "all nodes of round %lld are lost", round);
         break;
-    case ROUND_BLOCKER_OLDER:
+    case BLOCKER_OLDER:
         snprintf(out, size_bytes, "the rendezvous knows of no round after %lld, but a node does",
                  round);
         break;
-    case ROUND_BLOCKER_MEMBER:
+    case BLOCKER_MEMBER:
         snprintf(out, size_bytes, "node %d (%s) has not left round %lld yet", quorum.member,
                  round_host_of(state->members[quorum.member].id).text, round);
         break;
@@ -333,7 +354,7 @@ static bool same_record(const round_node *a, const round_node *b)
 /* Whether this node's record is there, as it is to be. */
 static bool own_is_there(const round_machine *machine, const round_view *view)
 {
-    const round_node *own = round_node_of(view, machine->self.id);
+    const round_node *own = node_of(view, machine->self.id);
     return view->only_state ? view->own_is_there : own != NULL && same_record(own, &machine->self);
 }
 
@@ -384,7 +405,7 @@ static bool comes(const round_node *node)
 }
 
 /* Of a node that waits and leads: the list of the next round. */
-static status write_next(const round_view *view, const round_quorum *quorum,
+static status write_next(const round_view *view, const quorum_facts *quorum,
                          const round_rules *rules, round_action *out)
 {
     const round_state *before = &view->state;
@@ -401,7 +422,7 @@ static status write_next(const round_view *view, const round_quorum *quorum,
     }
     out->kind = ROUND_WRITE;
     for (int i = 0; i < before->n && out->state.n < n; i++) {
-        const round_node *survivor = round_node_of(view, before->members[i].id);
+        const round_node *survivor = node_of(view, before->members[i].id);
         if (survivor != NULL && comes(survivor))
             members[out->state.n++] = *survivor;
     }
@@ -428,7 +449,7 @@ static status write_next(const round_view *view, const round_quorum *quorum,
 static bool leads(const round_machine *machine, const round_view *view)
 {
     for (int i = 0; i < view->state.n; i++) {
-        const round_node *member = round_node_of(view, view->state.members[i].id);
+        const round_node *member = node_of(view, view->state.members[i].id);
         if (member != NULL && comes(member))
             return strcmp(member->id, machine->self.id) == 0;
     }
@@ -441,11 +462,11 @@ static bool leads(const round_machine *machine, const round_view *view)
 static status form(const round_machine *machine, const round_view *view, int64_t now_ms,
                    round_action *out)
 {
-    round_quorum quorum = round_quorum_of(&machine->rules, view);
-    if (quorum.blocker == ROUND_BLOCKER_ALL_LOST)
+    quorum_facts quorum = quorum_of(&machine->rules, view);
+    if (quorum.blocker == BLOCKER_ALL_LOST)
         return write_over(view, out, "all nodes of round %lld are lost",
                           (long long)view->state.round);
-    if (quorum.blocker != ROUND_BLOCKER_NONE)
+    if (quorum.blocker != BLOCKER_NONE)
         return STATUS_OK;
     int64_t called_ms = machine->enough_ms + machine->rules.last_call_ms;
     if (quorum.survivors == 0 && quorum.waiting < machine->rules.max && now_ms < called_ms) {
@@ -524,10 +545,10 @@ static status watch(round_machine *machine, const round_view *view, int64_t now_
     int rank = round_rank_of(state, machine->self.id);
     bool first = true;
     for (int i = 0; i < rank && first; i++)
-        first = !runs(round_node_of(view, state->members[i].id), state->round);
+        first = !runs(node_of(view, state->members[i].id), state->round);
     for (int i = 0; i < state->n && first; i++) {
         const char *id = state->members[i].id;
-        const round_node *member = round_node_of(view, id);
+        const round_node *member = node_of(view, id);
         if (member == NULL)
             return write_over(view, out, "node %d (%s) is lost", i, round_host_of(id).text);
         if (has_left(member, state->round))
@@ -582,7 +603,7 @@ static status begin(round_machine *machine, const round_view *view, round_action
 static status run(round_machine *machine, const round_view *view, int64_t now_ms, round_action *out)
 {
     const round_state *state = &view->state;
-    if (!view->only_state && round_node_of(view, machine->self.id) == NULL)
+    if (!view->only_state && node_of(view, machine->self.id) == NULL)
         leave(machine, ROUND_BADLY, "this node's record at the rendezvous is gone", out);
     else if (state->round < machine->last.round)
         leave(machine, ROUND_BADLY, "the rendezvous has lost this round's state", out);
@@ -632,7 +653,7 @@ static void leave_out(round_machine *machine, const round_view *view, int64_t no
     if (hash != machine->absences)
         machine->absent_ms = now_ms;
     machine->absences = hash;
-    int64_t first_ms = round_quorum_leave_out(&machine->rules, view, now_ms - machine->absent_ms);
+    int64_t first_ms = find_left_out(&machine->rules, view, now_ms - machine->absent_ms);
     if (first_ms != INT64_MAX)
         wait_until(out, machine->absent_ms + first_ms);
 }
@@ -670,22 +691,22 @@ static status see(round_machine *machine, const round_view *view, int64_t now_ms
     return STATUS_OK;
 }
 
-static status note_left(round_machine *machine, const round_event *event)
+static status note_left(round_machine *machine, const round_departure *left)
 {
     if (machine->phase != ROUND_RUNS && machine->phase != ROUND_LEAVES)
         return STATUS_OK;
     round_node self = machine->self;
-    self.lost = calloc((size_t)event->n_lost + 1, sizeof *self.lost);
+    self.lost = calloc((size_t)left->n_lost + 1, sizeof *self.lost);
     if (self.lost == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%d lost nodes", event->n_lost);
+        return FAIL(STATUS_NO_MEMORY, "%d lost nodes", left->n_lost);
     self.n_lost = 0;
-    self.unmet = event->unmet;
-    for (int i = 0; i < event->n_lost; i++)
-        if (round_rank_of(&machine->last, event->lost[i]) >= 0 &&
-            strcmp(event->lost[i], self.id) != 0)
-            snprintf(self.lost[self.n_lost++], sizeof self.lost[0], "%s", event->lost[i]);
-    if (event->restarts > self.restarts)
-        self.restarts = event->restarts;
+    self.unmet = left->unmet;
+    for (int i = 0; i < left->n_lost; i++)
+        if (round_rank_of(&machine->last, left->lost[i]) >= 0 &&
+            strcmp(left->lost[i], self.id) != 0)
+            snprintf(self.lost[self.n_lost++], sizeof self.lost[0], "%s", left->lost[i]);
+    if (left->restarts > self.restarts)
+        self.restarts = left->restarts;
     round_node_free(&machine->self);
     machine->self = self;
     take_back(machine);
@@ -700,7 +721,7 @@ status round_step(round_machine *machine, const round_event *event, int64_t now_
     case ROUND_VIEW:
         return see(machine, event->view, now_ms, out);
     case ROUND_LEFT:
-        return note_left(machine, event);
+        return note_left(machine, &event->left);
     case ROUND_EXPIRED:
         if (machine->phase == ROUND_RUNS)
             leave(machine, ROUND_BADLY, event->reason, out);

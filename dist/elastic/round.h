@@ -62,7 +62,7 @@ typedef struct round_node {
     char (*lost)[ROUND_ID_BYTES]; /* members of `round` whose connections have closed */
     int n_lost;
 
-    /* In a view only (round_quorum_leave_out). */
+    /* In a view only, for round.c. */
     int absences;  /* how often in a row it did not come to its round */
     bool left_out; /* the next round is formed without it */
 } round_node;
@@ -113,9 +113,6 @@ status round_state_copy(const round_state *from, round_state *out);
 /* The node rank of `id` in the round; -1: it is no member. */
 int round_rank_of(const round_state *state, const char *id);
 
-/* NULL: the node's lease has ended, or it has taken its record back. */
-const round_node *round_node_of(const round_view *view, const char *id);
-
 /* "hostA" of "hostA_4711_1f3c" */
 typedef struct round_host {
     char text[ROUND_ID_BYTES];
@@ -129,30 +126,9 @@ typedef struct round_rules {
     int64_t last_call_ms;
 } round_rules;
 
-typedef enum round_blocker {
-    ROUND_BLOCKER_NONE,     /* it can begin; if there is no survivor, after the last call */
-    ROUND_BLOCKER_RUNS,     /* the latest round is not over */
-    ROUND_BLOCKER_ALL_LOST, /* the same, but none of its nodes is left to say that it is over */
-    ROUND_BLOCKER_OLDER,    /* a node knows of a later round than the service does */
-    ROUND_BLOCKER_MEMBER,   /* `member` of the last round has not left it */
-    ROUND_BLOCKER_FEW,      /* fewer than `min` wait */
-} round_blocker;
-
-typedef struct round_quorum {
-    round_blocker blocker;
-    int waiting, survivors; /* nodes that are not left out; survivors of the last round of them */
-    int member;             /* its node rank in the last round */
-} round_quorum;
-
-/* Marks in the view who is left out of the next round: who has just not come to its round, and who
- * did not come to an earlier one, for ROUND_ABSENCE_MS after that, twice as long each time. They
- * are let in one at a time, so that it is known who does not come. But not so many are left out
- * that fewer than `min` are left. since_ms: since when the state's absences are known, now_ms
- * included. Returns when the first of them is let in again, in the same time; INT64_MAX. */
+/* For so long a node is left out of the next rounds that has not come to one; twice as long each
+ * time. */
 enum { ROUND_ABSENCE_MS = 8000 };
-int64_t round_quorum_leave_out(const round_rules *rules, const round_view *view, int64_t since_ms);
-
-round_quorum round_quorum_of(const round_rules *rules, const round_view *view);
 
 /* What a waiting node waits for, in words: "1 of 2 has come: hostA (8 ranks)". */
 void round_quorum_text(const round_rules *rules, const round_view *view, char *out,
@@ -186,6 +162,14 @@ typedef struct round_machine {
     int64_t newest_ms; /* and since when */
 } round_machine;
 
+/* What a node knows when it has left a round. */
+typedef struct round_departure {
+    const char *const *lost; /* ids of members that are gone, by a closed connection */
+    int n_lost;
+    int restarts; /* the job's, this one included if a failed rank is the reason */
+    bool unmet;   /* the round never began here: `lost` did not come to it */
+} round_departure;
+
 typedef enum round_event_kind {
     ROUND_VIEW, /* what is at the service, as of now; also after each action, and when a time that
                       ROUND_WAIT has named has come */
@@ -196,13 +180,10 @@ typedef enum round_event_kind {
 
 typedef struct round_event {
     round_event_kind kind;
-    const round_view *view;  /* ROUND_VIEW */
-    round_ending ending;     /* ROUND_CLOSE */
-    const char *reason;      /* ROUND_EXPIRED, ROUND_CLOSE */
-    int restarts;            /* ROUND_LEFT: the job's */
-    const char *const *lost; /* ROUND_LEFT: ids of members whose connections have closed */
-    int n_lost;
-    bool unmet; /* ROUND_LEFT: the round never began here: `lost` did not come */
+    const round_view *view; /* ROUND_VIEW */
+    round_ending ending;    /* ROUND_CLOSE */
+    const char *reason;     /* ROUND_EXPIRED, ROUND_CLOSE */
+    round_departure left;   /* ROUND_LEFT */
 } round_event;
 
 typedef enum round_action_kind {

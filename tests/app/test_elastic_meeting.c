@@ -33,7 +33,7 @@ static void open_stage(stage *s)
 
 static void add_mute(stage *s, int min_nodes, int64_t keep_alive_ms)
 {
-    char endpoint[64];
+    static char endpoint[64];
     snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", s->port);
     rdzv_options how = {
         .backend = &rdzv_c10d,
@@ -109,7 +109,7 @@ START_TEST(node_0_that_is_gone_is_left_out)
     while (rdzv_watch(s.mute).phase != RDZV_LEAVES)
         clock_sleep_ms(5);
     int64_t start_ns = clock_now_ns();
-    rdzv_leave(s.mute, &(rdzv_departure){0});
+    rdzv_leave(s.mute, &(round_departure){0});
     test_folder_await("up.3");
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
     test_folder_write("go", "");
@@ -135,7 +135,7 @@ START_TEST(nodes_that_never_meet_end)
                          RUN);
     for (int64_t end_ns = clock_deadline_ns(9000); !clock_passed(end_ns); clock_sleep_ms(20))
         if (rdzv_watch(s.mute).phase == RDZV_LEAVES)
-            rdzv_leave(s.mute, &(rdzv_departure){0});
+            rdzv_leave(s.mute, &(round_departure){0});
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 69);
     ASSERT_FACTS(p.err, "round 1 does not begin", "node 0");

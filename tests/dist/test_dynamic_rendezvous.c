@@ -261,7 +261,7 @@ START_TEST(a_newcomer_is_taken_in)
     rdzv_handle *b = start('B', one_or_two);
     ASSERT_FACTS(rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS).reason, "hostB", "joins");
     ck_assert_int_eq(rdzv_watch(a).ending, ROUND_WELL);
-    rdzv_leave(a, &(rdzv_departure){.restarts = 3});
+    rdzv_leave(a, &(round_departure){.restarts = 3});
     assert_round(a, 2, 2, 0);
     assert_round(b, 2, 2, 1);
     ck_assert_int_eq(rdzv_watch(b).now->restarts, 3);
@@ -281,7 +281,7 @@ START_TEST(a_node_that_is_cut_off_leaves_before_the_others_go_on)
     rdzv_close(a);
     a = start('C', one_or_two);
     ASSERT_FACTS(rendezvous_phase_await(b, RDZV_LEAVES, SOON_MS).reason, "hostA", "is lost");
-    rdzv_leave(b, &(rdzv_departure){0});
+    rdzv_leave(b, &(round_departure){0});
     assert_round(b, 2, 2, 0);
     assert_round(a, 2, 2, 1);
 
@@ -293,7 +293,7 @@ START_TEST(a_node_that_is_cut_off_leaves_before_the_others_go_on)
     ck_assert(clock_passed(rdzv_watch(b).valid_until_ns));
     ASSERT_FACTS(rendezvous_phase_await(b, RDZV_LEAVES, SOON_MS).reason, "lease",
                  "has not answered");
-    rdzv_leave(a, &(rdzv_departure){0});
+    rdzv_leave(a, &(round_departure){0});
     assert_round(a, 3, 1, 0);
     rdzv_close(a);
     rdzv_close(b);
@@ -308,15 +308,15 @@ START_TEST(a_node_named_lost_is_not_waited_for)
     rdzv_handle *b = start('B', one_or_two);
     const char *lost[] = {"hostB_1_1"};
     rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS);
-    rdzv_leave(a, &(rdzv_departure){0});
+    rdzv_leave(a, &(round_departure){0});
     assert_round(a, 2, 2, 0);
     assert_round(b, 2, 2, 1);
-    rdzv_leave(a, &(rdzv_departure){.lost = lost, .n_lost = 1});
+    rdzv_leave(a, &(round_departure){.lost = lost, .n_lost = 1});
     assert_round(a, 3, 1, 0);
     rendezvous_phase_await(b, RDZV_LEAVES, SOON_MS);
-    rdzv_leave(b, &(rdzv_departure){0});
+    rdzv_leave(b, &(round_departure){0});
     rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS);
-    rdzv_leave(a, &(rdzv_departure){0});
+    rdzv_leave(a, &(round_departure){0});
     assert_round(b, 4, 2, 1);
     rdzv_close(a);
     rdzv_close(b);
@@ -399,7 +399,7 @@ START_TEST(a_store_that_answers_no_more_is_gone)
     snprintf(service.cut, sizeof service.cut, "hostA_1_1");
     pthread_mutex_unlock(&service.lock);
     rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS);
-    rdzv_leave(a, &(rdzv_departure){0});
+    rdzv_leave(a, &(round_departure){0});
     int64_t start_ns = clock_now_ns();
     ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "store is gone", "cut off",
                  "has not answered");
@@ -436,7 +436,7 @@ START_TEST(a_round_goes_on_beside_nonsense)
     rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
     rendezvous_phase_await(b, RDZV_RUNS, SOON_MS);
     overwrite_state("\x8f\xff random");
-    rdzv_leave(a, &(rdzv_departure){0});
+    rdzv_leave(a, &(round_departure){0});
     ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "mnist_ddp/rdzv/job/state",
                  "9 bytes", "--rdzv-id");
     ck_assert_int_eq(rdzv_watch(b).phase, RDZV_RUNS);
@@ -451,7 +451,7 @@ START_TEST(a_job_ends_with_its_state)
     rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
     overwrite_state(NULL);
     ASSERT_FACTS(rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS).reason, "lost", "state");
-    rdzv_leave(a, &(rdzv_departure){0});
+    rdzv_leave(a, &(round_departure){0});
     ASSERT_FACTS(rendezvous_phase_await(a, RDZV_CLOSED, SOON_MS).reason, "lost the job's");
     rdzv_close(a);
 }
@@ -465,7 +465,7 @@ START_TEST(news_for_which_memory_is_short_end_the_job)
     const rdzv_news lost = {
         .phase = RDZV_LEAVES, .reason = "node 1 (hostB) is lost", .now = &endless};
     ck_assert_int_eq(rdzv_open(&(rdzv_options){.backend = NULL}, &rdzv), STATUS_OK);
-    rdzv_leave(rdzv, &(rdzv_departure){0});
+    rdzv_leave(rdzv, &(round_departure){0});
     no_memory_begin();
     ck_assert_int_eq(rdzv_report(rdzv, &lost), STATUS_NO_MEMORY);
     ck_assert_int_eq(rdzv_report(rdzv, &lost), STATUS_NO_MEMORY);
@@ -487,7 +487,7 @@ START_TEST(news_of_a_round_that_was_left_are_dropped)
     ck_assert_int_eq(rdzv_open(&(rdzv_options){.backend = NULL}, &rdzv), STATUS_OK);
     ck_assert_int_eq(rdzv_report(rdzv, &runs), STATUS_OK);
     ck_assert_int_eq(rdzv_watch(rdzv).phase, RDZV_RUNS);
-    rdzv_leave(rdzv, &(rdzv_departure){0});
+    rdzv_leave(rdzv, &(round_departure){0});
     ck_assert_int_eq(rdzv_watch(rdzv).phase, RDZV_WAITS);
     ck_assert_int_eq(rdzv_report(rdzv, &runs), STATUS_OK);
     ck_assert_int_eq(rdzv_watch(rdzv).phase, RDZV_WAITS);

@@ -57,7 +57,7 @@ static void assert_round(rdzv_handle *rdzv, int64_t round, int n)
 static void leave(rdzv_handle *rdzv, const char *who, const char *what)
 {
     ASSERT_FACTS(rendezvous_phase_await(rdzv, RDZV_LEAVES, SOON_MS).reason, who, what);
-    rdzv_leave(rdzv, &(rdzv_departure){0});
+    rdzv_leave(rdzv, &(round_departure){0});
 }
 
 START_TEST(nodes_come_and_go)

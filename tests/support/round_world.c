@@ -177,7 +177,7 @@ static void leave(world *w, int i, int lost, const round_rules *rules)
 {
     const char *names[] = {round_pack_ids[lost]};
     w->nodes[i].ranks = 0;
-    step(w, i, &(round_event){.kind = ROUND_LEFT, .lost = names, .n_lost = lost != i, .reason = ""},
+    step(w, i, &(round_event){.kind = ROUND_LEFT, .left = {.lost = names, .n_lost = lost != i}},
          rules);
 }
 
@@ -191,7 +191,7 @@ static void leave_unmet(world *w, int i, const round_rules *rules)
             lost[n++] = round_pack_ids[last->members[k]];
     w->nodes[i].ranks = 0;
     step(w, i,
-         &(round_event){.kind = ROUND_LEFT, .lost = lost, .n_lost = n, .unmet = true, .reason = ""},
+         &(round_event){.kind = ROUND_LEFT, .left = {.lost = lost, .n_lost = n, .unmet = true}},
          rules);
 }
 
