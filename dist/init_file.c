@@ -5,7 +5,6 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 
 #include <errno.h>

@@ -7,7 +7,7 @@
 #include "dist/init_file.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/membership.h"
-#include "dist/net/socket_address.h"
+#include "dist/net/socket.h"
 #include "dist/store/store.h"
 
 #include <errno.h>

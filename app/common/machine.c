@@ -2,7 +2,7 @@
 
 #include "app/common/json_value.h"
 #include "base/thread.h"
-#include "dist/net/socket_address.h"
+#include "dist/net/socket.h"
 #include "dist/process_group/backend_choice.h"
 
 #include <arpa/inet.h>

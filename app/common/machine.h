@@ -48,7 +48,7 @@ int local_network_list(local_address *out);
 bool local_network_owns(const char *host);
 
 /* "HOST:PORT" of what listens on `bind`, as another machine would type it if it is for other
- * machines. `out` has SOCKET_ADDRESS_BYTES (dist/net/socket_address.h). */
+ * machines. `out` has SOCKET_ADDRESS_BYTES (dist/net/socket.h). */
 void local_network_name(const char *bind, int port, char *out);
 
 /* "10.0.0.1 on eth0, ...": all but loopback, for messages. */

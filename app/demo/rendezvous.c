@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "dist/membership/keys.h"
-#include "dist/net/socket_address.h"
+#include "dist/net/socket.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -25,7 +25,6 @@
 #include "data/dataset.h"
 #include "dist/elastic/rdzv_ops.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_address.h"
 #include "dist/process_group/backend_choice.h"
 #include "dist/store/store.h"
 #include "kernels/device_kind.h"

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "dist/membership/keys.h"
-#include "dist/net/socket_address.h"
+#include "dist/net/socket.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_address.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,6 @@
 #include "base/thread.h"
 #include "dist/health/rank_status.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_address.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>

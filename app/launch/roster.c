@@ -8,7 +8,6 @@
 #include "dist/membership/keys.h"
 #include "dist/membership/membership.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_address.h"
 
 #include <stdio.h>
 #include <stdlib.h>

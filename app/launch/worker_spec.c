@@ -11,7 +11,7 @@
 #include "app/train/strategy.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "dist/net/socket_address.h"
+#include "dist/net/socket.h"
 #include "dist/store/store.h"
 
 #include <stddef.h>

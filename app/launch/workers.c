@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "dist/net/socket_address.h"
+#include "dist/net/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>

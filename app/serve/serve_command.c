@@ -15,7 +15,6 @@
 #include "data/dataset.h"
 #include "data/raster.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_address.h"
 #include "model/checkpoint.h"
 #include "model/classifier.h"
 

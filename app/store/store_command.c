@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "dist/net/socket_address.h"
+#include "dist/net/socket.h"
 #include "dist/store/store.h"
 #include "dist/store/store_wire.h"
 

@@ -16,7 +16,7 @@
 #include "base/transfer_ops.h"
 #include "dist/elastic/rdzv_ops.h"
 #include "dist/membership/keys.h"
-#include "dist/net/socket_address.h"
+#include "dist/net/socket.h"
 
 #include <errno.h>
 #include <inttypes.h>

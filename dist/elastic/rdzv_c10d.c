@@ -4,7 +4,7 @@
  */
 #include "dist/elastic/rdzv_ops.h"
 #include "dist/membership/keys.h"
-#include "dist/net/socket_address.h"
+#include "dist/net/socket.h"
 #include "dist/store/store.h"
 
 #include <stdio.h>

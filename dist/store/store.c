@@ -5,7 +5,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_address.h"
 #include "dist/store/store_wire.h"
 
 #include <errno.h>

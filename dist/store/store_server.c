@@ -6,7 +6,6 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_address.h"
 #include "dist/store/store_session.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "dist/init_file.h"
-#include "dist/net/socket_address.h"
+#include "dist/net/socket.h"
 #include "dist/rendezvous.h"
 #include "tests/support/facts.h"
 #include "tests/support/port.h"

@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "dist/elastic/rdzv_ops.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 #include "tests/support/facts.h"
 #include "tests/support/liar.h"
@@ -109,6 +108,9 @@ START_TEST(nodes_see_each_other_and_one_sets_the_state)
     view = look(a, RDZV_STATE, revision, 100);
     ck_assert_int_eq(view.revision, 0);
     ck_assert_ptr_null(view.state);
+    view = look(b, RDZV_STATE, -1, 0); /* the key's second revision, not the one that made it */
+    ck_assert(set(b, view.state_revision, "{\"round\":3}"));
+    rdzv_view_free(&view);
     ops->close(a);
     ops->close(b);
 }

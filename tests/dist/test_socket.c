@@ -1,7 +1,6 @@
 /* Deadlines, hang-ups, refusals, taken ports, and descriptors passed over local sockets. */
 #include "base/clock.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_address.h"
 #include "tests/support/facts.h"
 #include "tests/support/port.h"
 #include "tests/support/suite.h"

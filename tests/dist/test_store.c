@@ -4,7 +4,6 @@
  * --server serves until its input ends. */
 #include "base/clock.h"
 #include "dist/net/socket.h"
-#include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 #include "dist/store/store_wire.h"
 #include "tests/support/facts.h"

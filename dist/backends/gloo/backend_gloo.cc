@@ -11,7 +11,7 @@ extern "C" {
 #include "dist/collective/process_group_ops.h"
 #include "dist/health/first_cause.h"
 #include "dist/membership/keys.h"
-#include "dist/net/socket_address.h"
+#include "dist/net/socket.h"
 #include "dist/store/store.h"
 }
 
