@@ -13,7 +13,7 @@
  *
  *     env://              RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say it
  *     tcp://HOST:PORT     rank 0 serves the store there
- *     file:///PATH        rank 0 serves it anywhere, and says where in this file (dist/init_file.h)
+ *     file:///PATH        rank 0 serves it anywhere, and says where in this file
  *
  * Each may end in ?rank=R&world_size=N. */
 enum { INIT_METHOD_HOST_BYTES = 256, INIT_METHOD_PATH_BYTES = 1024 };
@@ -57,13 +57,6 @@ static inline int64_t rendezvous_place_attempt(const rendezvous_place *place)
     return place->round > 0 ? place->round : place->restart_count;
 }
 
-/* Reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK or
- * NODE_RANK, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_USE_AGENT_STORE and
- * MNIST_DDP_ROUND.
- * *found is false, and *out untouched, if RANK and WORLD_SIZE are both unset: this is no worker.
- * STATUS_INVALID with the variable's name if one is missing or makes no sense. */
-status rendezvous_place_from_env(rendezvous_place *out, bool *found);
-
 /* What the command line says of this process's place. */
 typedef struct rendezvous_request {
     const char *init_method; /* NULL: env:// */
@@ -71,10 +64,50 @@ typedef struct rendezvous_request {
     const char *own_address; /* of file://, for rank 0; NULL: this host's own, or loopback */
 } rendezvous_request;
 
-/* The same, if the environment alone does not say it. What two of flag, query and environment say
- * of rank and world size has to be the same. With file:// on several hosts LOCAL_RANK has to be
- * set. *found is false if nothing names a rank, and the method is env://. */
+/* Reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK or
+ * NODE_RANK, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_USE_AGENT_STORE and
+ * MNIST_DDP_ROUND, and what is asked for (NULL: nothing else). What two of flag, query and
+ * environment say of rank and world size has to be the same. With file:// on several hosts
+ * LOCAL_RANK has to be set. *found is false, and *out untouched, if nothing names a rank, and the
+ * method is env://: this is no worker. STATUS_INVALID with the variable's name if one is missing or
+ * makes no sense. */
 status rendezvous_place_read(const rendezvous_request *asked, rendezvous_place *out, bool *found);
+
+/* The file of --init-method=file://PATH: one line, by which ranks that see one file system find the
+ * store that rank 0 serves.
+ *
+ *     rank 0     serves the store on a free port, writes the line to PATH.next, which only one can
+ *                make, looks whether the path is free, and moves the line there
+ *     others     read the line as soon as it is there, and look whether its store lives
+ *     rank 0     removes the file once all have joined
+ *
+ * A line is of a living job if a store answers at its address and holds INIT_FILE_KEY under the
+ * line's id. So a line that a killed job has left does not count, also if another store has its
+ * port by now. PyTorch's FileStore keeps all keys in the file, under locks that not every file
+ * system has, and takes those of an older job for its own. */
+
+enum { INIT_FILE_ID_BYTES = 33, INIT_FILE_NAME_BYTES = 256 };
+
+/* A key of the store, in every job under the prefix of its id. */
+#define INIT_FILE_KEY "init"
+
+typedef struct init_file {
+    char id[INIT_FILE_ID_BYTES]; /* 128 random bits in hexadecimal: the job's run id */
+    char address[INIT_FILE_NAME_BYTES];
+    int port;
+    int pid; /* rank 0's */
+    char host[INIT_FILE_NAME_BYTES];
+    uint64_t host_number; /* base/host.h */
+} init_file;
+
+/* Sets the fields of a new line that this process knows by itself: all but address and port. */
+void init_file_init(init_file *line);
+
+/* Rank 0, whose store answers already: puts the line at the path. STATUS_INVALID if the path holds
+ * anything but nothing, or what a job has left that is gone; a line of the log says then that it is
+ * replaced. Of several that come at once one succeeds, and the others fail with its name. Waits 2 s
+ * at most for a store that does not answer, and 5 s for another rank 0. */
+status init_file_publish(const char *path, const init_file *line);
 
 typedef struct rendezvous rendezvous;
 

@@ -220,7 +220,7 @@ static void check_rank(int i, const outer_launcher *outer)
 {
     rendezvous_place place;
     bool found = false;
-    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_OK);
+    ck_assert_int_eq(rendezvous_place_read(NULL, &place, &found), STATUS_OK);
     ck_assert(found && !place.agent_store);
     ck_assert_int_eq(place.rank, FOUND[i].rank);
     ck_assert_int_eq(place.world_size, FOUND[i].size);

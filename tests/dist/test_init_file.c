@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "dist/init_file.h"
 #include "dist/net/socket.h"
 #include "dist/rendezvous.h"
 #include "tests/support/facts.h"

@@ -49,7 +49,7 @@ START_TEST(no_worker_without_rank_and_world_size)
     rendezvous_place place = {.rank = 17};
     bool found = true;
     ENVIRONMENT("MASTER_ADDR=127.0.0.1", "LOCAL_RANK=x", "RANK=");
-    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_OK);
+    ck_assert_int_eq(rendezvous_place_read(NULL, &place, &found), STATUS_OK);
     ck_assert(!found);
     ck_assert_int_eq(place.rank, 17);
 }
@@ -62,7 +62,7 @@ START_TEST(reads_what_torchrun_sets)
     ENVIRONMENT("RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",
                 "NODE_RANK=9", "MASTER_ADDR=node0", "MASTER_PORT=1234", "TORCHELASTIC_RUN_ID=abc",
                 "TORCHELASTIC_RESTART_COUNT=3", "TORCHELASTIC_USE_AGENT_STORE=True");
-    ck_assert_msg(rendezvous_place_from_env(&place, &found) == STATUS_OK, "%s", status_text());
+    ck_assert_msg(rendezvous_place_read(NULL, &place, &found) == STATUS_OK, "%s", status_text());
     ck_assert(found);
     ck_assert_int_eq(place.rank, 5);
     ck_assert_int_eq(place.world_size, 8);
@@ -84,15 +84,15 @@ START_TEST(the_round_is_the_attempt)
     bool found = false;
     ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=node0", "MASTER_PORT=1234",
                 "TORCHELASTIC_RESTART_COUNT=3");
-    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_OK);
+    ck_assert_int_eq(rendezvous_place_read(NULL, &place, &found), STATUS_OK);
     ck_assert_int_eq(place.round, 0);
     ck_assert_int_eq(rendezvous_place_attempt(&place), 3);
     setenv("MNIST_DDP_ROUND", "7", 1);
-    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_OK);
+    ck_assert_int_eq(rendezvous_place_read(NULL, &place, &found), STATUS_OK);
     ck_assert_int_eq(place.round, 7);
     ck_assert_int_eq(rendezvous_place_attempt(&place), 7);
     setenv("MNIST_DDP_ROUND", "x", 1);
-    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_INVALID);
+    ck_assert_int_eq(rendezvous_place_read(NULL, &place, &found), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "MNIST_DDP_ROUND", "x");
     unsetenv("MNIST_DDP_ROUND");
 }
@@ -104,7 +104,7 @@ START_TEST(fills_in_what_is_missing)
     bool found = false;
     ENVIRONMENT("RANK=2", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1234",
                 "NODE_RANK=7", "TORCHELASTIC_USE_AGENT_STORE=False");
-    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_OK);
+    ck_assert_int_eq(rendezvous_place_read(NULL, &place, &found), STATUS_OK);
     ck_assert(found);
     ck_assert_int_eq(place.local_rank, 2);
     ck_assert_int_eq(place.local_world_size, 3);
@@ -114,7 +114,7 @@ START_TEST(fills_in_what_is_missing)
     ck_assert_str_eq(place.run_id, "none");
     /* Elsewhere nobody knows: the first of its host. */
     ENVIRONMENT("RANK=2", "WORLD_SIZE=3", "MASTER_ADDR=192.0.2.1", "MASTER_PORT=1234");
-    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_OK);
+    ck_assert_int_eq(rendezvous_place_read(NULL, &place, &found), STATUS_OK);
     ck_assert_int_eq(place.local_rank, 0);
 }
 END_TEST
@@ -149,7 +149,7 @@ START_TEST(names_the_variable_that_makes_no_sense)
     bool found = false;
     ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1234",
                 WRONG[_i].setting);
-    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_INVALID);
+    ck_assert_int_eq(rendezvous_place_read(NULL, &place, &found), STATUS_INVALID);
     ASSERT_FACTS_LISTED(status_text(), WRONG[_i].facts);
     ck_assert(!found);
     ck_assert_int_eq(place.rank, 17);
@@ -165,7 +165,7 @@ START_TEST(refuses_texts_that_are_too_long)
     setting[sizeof setting - 1] = '\0';
     memcpy(setting, "MASTER_ADDR=", 12);
     ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "MASTER_PORT=1234", setting);
-    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_INVALID);
+    ck_assert_int_eq(rendezvous_place_read(NULL, &place, &found), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "MASTER_ADDR", "387 bytes");
 }
 END_TEST
@@ -416,7 +416,7 @@ static int join_from_environment(void)
     bool found = false;
     rendezvous *rdzv = NULL;
     int64_t start_ns = clock_now_ns();
-    status st = rendezvous_place_from_env(&place, &found);
+    status st = rendezvous_place_read(NULL, &place, &found);
     if (st == STATUS_OK && !found)
         st = FAIL(STATUS_INVALID, "RANK and WORLD_SIZE are not set");
     if (st == STATUS_OK)
