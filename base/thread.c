@@ -185,7 +185,6 @@ typedef struct worker {
 
 struct team {
     int threads;
-    void (*on_start)(void);
     worker *workers; /* threads - 1 of them */
     int started;
 
@@ -252,8 +251,6 @@ static void *worker_main(void *arg)
     const worker *self = arg;
     team *t = self->team;
     member = self->member;
-    if (t->on_start != NULL)
-        t->on_start();
     for (unsigned seen = 0;; seen++) {
         await_round(t, seen);
         if (atomic_load(&t->ending))
@@ -275,7 +272,7 @@ static void next_round(team *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-status team_create(int threads, void (*on_start)(void), team **out)
+status team_create(int threads, team **out)
 {
     ASSERT(threads >= 1);
     team *t = NULL;
@@ -283,7 +280,6 @@ status team_create(int threads, void (*on_start)(void), team **out)
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
     t->threads = threads;
-    t->on_start = on_start;
     status st = memory_alloc(sizeof *t->workers * (size_t)threads, (void **)&t->workers);
     while (st == STATUS_OK && t->started < threads - 1) {
         worker *w = &t->workers[t->started];
@@ -299,8 +295,6 @@ status team_create(int threads, void (*on_start)(void), team **out)
         team_destroy(t);
         return st;
     }
-    if (on_start != NULL)
-        on_start();
     *out = t;
     return STATUS_OK;
 }

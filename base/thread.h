@@ -81,9 +81,8 @@ struct trace_lane;
 typedef void (*team_fn)(void *arg, int piece);
 
 /* Starts `threads` - 1 threads (threads >= 1); the caller of team_run is the last member.
- * `on_start`, unless NULL, is called once on every member's thread, the caller's included.
  * STATUS_NO_MEMORY if a thread cannot be started. */
-status team_create(int threads, void (*on_start)(void), team **out);
+status team_create(int threads, team **out);
 
 /* Ends and joins the threads. Accepts NULL. */
 void team_destroy(team *team);

@@ -320,7 +320,7 @@ status digits_generate(const digits_range *range, int threads, uint8_t *images, 
         return FAIL(STATUS_INVALID, "digits: %u images from %u on: an index exceeds 32 bits",
                     (unsigned)count, (unsigned)first);
     team *crew = NULL;
-    TRY(team_create(threads, NULL, &crew));
+    TRY(team_create(threads, &crew));
     job j = {split_key(range->seed, range->split), first, count, images, labels};
     int pieces = (int)(count / PIECE + (count % PIECE != 0));
     team_run(crew, make_piece, &j, pieces);

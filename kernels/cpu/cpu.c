@@ -339,7 +339,7 @@ status cpu_device_create(const device_options *options, device *dev)
     cpu_of(dev)->vec = vec;
     cpu_of(dev)->dense = options->dense;
     snprintf(dev->description, sizeof dev->description, "%s", vec->text);
-    status st = team_create(options->threads, NULL, &cpu_of(dev)->team);
+    status st = team_create(options->threads, &cpu_of(dev)->team);
     if (st != STATUS_OK)
         destroy(dev);
     return st;

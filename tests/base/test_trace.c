@@ -197,7 +197,7 @@ START_TEST(threads_of_a_team_have_lanes)
 {
     enum { THREADS = 3, RUNS = 4 };
     team *crew = NULL;
-    ck_assert_int_eq(team_create(THREADS, NULL, &crew), STATUS_OK);
+    ck_assert_int_eq(team_create(THREADS, &crew), STATUS_OK);
     ck_assert_int_eq(team_trace(crew, traced, lane), STATUS_OK);
     ck_assert_int_eq(trace_lanes(traced), THREADS);
     team_run(crew, take_a_while, NULL, 2 * THREADS); /* outside of all spans */
