@@ -37,16 +37,11 @@ enum {
 /* Where a replica and the master meet in the course of a batch. */
 typedef enum replica_point { AT_PARAMETERS, AT_LOGITS, AT_GRADIENTS, REPLICA_POINTS } replica_point;
 
-typedef enum task_kind {
-    TASK_OPEN, /* device and network */
-    TASK_LOAD, /* the kernels */
-    TASK_JOIN, /* the process groups */
-    TASK_WORK, /* on a chunk of a batch */
-    TASK_END,
-} task_kind;
+struct replica;
 
+/* What each replica is to do. */
 typedef struct task {
-    task_kind kind;
+    status (*run)(struct replica *r, const struct task *t); /* NULL: to end */
     bool begins_step;
     step_plan plan; /* of the step */
     int n;          /* samples of the whole batch */
@@ -164,8 +159,10 @@ static status open_transfers(replica *r)
                : trace_lane_open(r->all->rank->trace.spans, name, TRACE_OVERLAPPING, &r->lane);
 }
 
-static status open_compute(replica *r)
+/* Device and network. */
+static status open_compute(replica *r, const task *t)
 {
+    (void)t;
     size_t chunk = (size_t)r->all->chunk;
     TRY(device_create(&r->where, &r->dev));
     TRY(open_trace(r));
@@ -201,8 +198,9 @@ static status run_once(replica *r, network *net, const batch *zeros, int n)
  * with replicas in one process then for a transfer whose other end waits for that launch. What
  * runs only when all transfers of a step are enqueued, as the optimizer, need not be loaded.
  * Weights, optimizer, totals and loss scale stay as they are; gradients do not. */
-static status replica_load_kernels(replica *r)
+static status replica_load_kernels(replica *r, const task *t)
 {
+    (void)t;
     replicas *all = r->all;
     bool is_master = r->index == 0;
     network *net = is_master ? all->rank->net : r->net;
@@ -265,8 +263,9 @@ static status open_keys(replica *r, int group)
 }
 
 /* Opens this replica's process groups, one per replica_group that it belongs to. */
-static status replica_join(replica *r)
+static status replica_join(replica *r, const task *t)
 {
+    (void)t;
     replicas *all = r->all;
     TRY(open_transfers(r));
     for (int group = 0; group < all->n_groups; group++) {
@@ -306,10 +305,12 @@ static status reduce_gradients(process_group *group, network *net, device_stream
     return process_group_run(group, &c, stream);
 }
 
-/* The other side of strategy_dp.c's run_batch, on one chunk. What is not a float is sent
+/* The other side of run_batch, on one chunk, if this replica has one. What is not a float is sent
  * as one: these transfers do no arithmetic. */
 static status work_on_chunk(replica *r, const task *t)
 {
+    if (r->index >= r->all->groups[t->group].n)
+        return STATUS_OK;
     process_group *group = r->groups[t->group];
     device_stream *stream = r->dev->stream;
     size_t count = network_count(r->net);
@@ -332,23 +333,6 @@ static status work_on_chunk(replica *r, const task *t)
     TRY(network_backward_from(r->net, false, NULL, NULL));
     arrive(r, AT_GRADIENTS);
     return reduce_gradients(group, r->net, stream);
-}
-
-static status do_task(replica *r, const task *t)
-{
-    switch (t->kind) {
-    case TASK_OPEN:
-        return open_compute(r);
-    case TASK_LOAD:
-        return replica_load_kernels(r);
-    case TASK_JOIN:
-        return replica_join(r);
-    case TASK_WORK:
-        return r->index < r->all->groups[t->group].n ? work_on_chunk(r, t) : STATUS_OK;
-    case TASK_END:
-        break;
-    }
-    return STATUS_OK;
 }
 
 static task next_task(replica *r)
@@ -379,9 +363,9 @@ static void *replica_main(void *arg)
     replica *r = arg;
     for (;;) {
         task next = next_task(r);
-        status st = do_task(r, &next);
-        if (next.kind == TASK_END)
+        if (next.run == NULL)
             break;
+        status st = next.run(r, &next);
         report(r, st);
         if (st != STATUS_OK)
             break;
@@ -540,12 +524,12 @@ static status start_threads(replicas *all)
 
 /* All replicas do it at once; the master, which is one of them, here. Of two failures, the one
  * counts that is not only about the other. */
-static status do_with_all(replicas *all, task_kind kind, status (*fn)(replica *))
+static status do_with_all(replicas *all, status (*run)(replica *, const task *))
 {
-    task what = {.kind = kind};
+    const task what = {.run = run};
     status_kept own;
     TRY(give_task(all, &what));
-    status st = fn(&all->members[0]);
+    status st = run(&all->members[0], &what);
     status_keep(&own);
     status others = await_task(all);
     if (others != STATUS_OK && (st == STATUS_OK || others != STATUS_PEER))
@@ -556,7 +540,7 @@ static status do_with_all(replicas *all, task_kind kind, status (*fn)(replica *)
 
 static status open_members(replicas *all)
 {
-    task open = {.kind = TASK_OPEN};
+    const task open = {.run = open_compute};
     for (int i = 0; i < all->n; i++) {
         replica *r = &all->members[i];
         r->all = all;
@@ -568,8 +552,8 @@ static status open_members(replicas *all)
     TRY(start_threads(all));
     TRY(give_task(all, &open));
     if (all->n > 1 && strcmp(all->backend, "nccl") == 0)
-        TRY(do_with_all(all, TASK_LOAD, replica_load_kernels));
-    return do_with_all(all, TASK_JOIN, replica_join);
+        TRY(do_with_all(all, replica_load_kernels));
+    return do_with_all(all, replica_join);
 }
 
 static status open_gathered(replicas *all)
@@ -588,7 +572,7 @@ static void close_replicas(void *self)
         return;
     replica_leave(&all->members[0]); /* whoever waits for the master need not */
     pthread_mutex_lock(&all->lock);
-    all->current = (task){.kind = TASK_END};
+    all->current = (task){0};
     all->issued++;
     pthread_cond_broadcast(&all->changed);
     pthread_mutex_unlock(&all->lock);
@@ -725,7 +709,7 @@ static status send_inputs(const batch_run *run)
 
 static status send_parameters_and_inputs(const batch_run *run)
 {
-    task next = {.kind = TASK_WORK,
+    task next = {.run = work_on_chunk,
                  .begins_step = run->all->begins_step,
                  .plan = run->all->plan,
                  .n = run->b->in.n,
