@@ -668,8 +668,8 @@ static void say_best(training *t)
         char what[128], path[FILE_PATH_BYTES + 64];
         snprintf(what, sizeof what, "best: %.2f%% of the %s images right, in epoch %lld, step %lld",
                  100.0 * (double)best->test.correct / (double)best->test.images,
-                 run_tests_validate(&t->trainer.tests) ? "validation" : "test",
-                 (long long)best->epoch, (long long)best->step);
+                 t->rank.val_set.count > 0 ? "validation" : "test", (long long)best->epoch,
+                 (long long)best->step);
         snprintf(path, sizeof path, "%s/%s/%s", t->folder.path, CHECKPOINT_FOLDER, CHECKPOINT_BEST);
         progress_path(&t->progress, what, path);
     }
@@ -720,10 +720,10 @@ static status run_end_print(training *t)
 static status run_end_write_eval(training *t)
 {
     rank_context *rank = &t->rank;
-    const float *logits = t->trainer.tests.logits;
+    const float *logits = t->trainer.logits;
     if (logits == NULL || t->result.test.images == 0 || rank->stop.diverged)
         return STATUS_OK;
-    TRY(evaluate_gather(rank, t->trainer.tests.logits));
+    TRY(evaluate_gather(rank, t->trainer.logits));
     if (rank->place.rank != 0)
         return STATUS_OK;
     const eval_subject subject = {.net = rank->net,

@@ -11,6 +11,7 @@
 #include "kernels/ops.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { COLLECTIVES = 2 }; /* waits of a step for other ranks, at most: gradients, parameters */
 
@@ -84,12 +85,30 @@ static status check_weights(trainer *t)
     return STATUS_OK;
 }
 
+/* What was tested at this step; NULL: nothing was. */
+static const checkpoint_test *test_at(const trainer *t, int64_t step)
+{
+    return t->found.test.images > 0 && t->found.step == step ? &t->found.test : NULL;
+}
+
+/* Whether that is better than all tests before. The same on all ranks. Its weights are then saved,
+ * and keep_best makes them the best. A run without checkpoints skips the save. */
+static bool found_best(const trainer *t)
+{
+    const checkpoint_test *found = test_at(t, t->at.step);
+    return found != NULL && best_checkpoint_is_better(found, &t->result->best.test);
+}
+
+static void keep_best(trainer *t)
+{
+    t->result->best = t->found;
+}
+
 /* A disk that is full does not end the training: it says so and goes on. What was written before
  * stays. The run's end looks whether the last is there, and exits with the disk's code if not. */
 static status save(trainer *t)
 {
     rank_context *rank = t->rank;
-    int64_t step = t->at.step;
     if (!run_folder_takes_checkpoints(rank->opts) || rank->stop.diverged)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_CHECKPOINT));
@@ -97,13 +116,12 @@ static status save(trainer *t)
     TRY(strategy_gather_state(rank->strategy));
     TRY(run_records_flush(
         &t->records)); /* or a run killed now would go on with a gap in its lines */
-    bool saves = !rank->stop.diverged, is_best = saves && run_tests_found_best(&t->tests, step);
+    bool saves = !rank->stop.diverged, is_best = saves && found_best(t);
     if (rank->place.rank == 0 && saves)
         run_records_checkpoint(
-            &t->records,
-            run_folder_save(t->folder, rank, &t->at, run_tests_at(&t->tests, step), is_best));
+            &t->records, run_folder_save(t->folder, rank, &t->at, test_at(t, t->at.step), is_best));
     if (is_best)
-        run_tests_keep_best(&t->tests);
+        keep_best(t);
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
 
@@ -121,17 +139,45 @@ static status publish_step(trainer *t, int step, int steps)
     return run_records_step(&t->records, &f, network_totals(rank->net));
 }
 
-/* Whether the target is reached is known only afterwards. */
+/* While a run goes on, its tests are on its validation images if it has some (--val-split), and the
+ * test images are looked at once, at its end. */
+static bool validates(const rank_context *rank)
+{
+    return rank->val_set.count > 0;
+}
+
+static status test_on(trainer *t, const dataset *set, float *logits, evaluation *out)
+{
+    timeline *time = &t->rank->timeline;
+    TRY(timeline_enter(time, MOMENT_EVALUATION));
+    TRY(evaluate(t->rank, set, logits, out));
+    return timeline_enter(time, MOMENT_BETWEEN);
+}
+
+static bool reaches_target(const trainer *t)
+{
+    double target = t->rank->opts->target_acc;
+    return target >= 0 && evaluation_accuracy(t->monitored) >= (target > 1 ? target / 100 : target);
+}
+
+/* The run's last test leaves its logits. Whether the target is reached is known only afterwards, so
+ * that each may be the last. */
 static status test(trainer *t)
 {
-    TRY(run_tests_take(&t->tests, &t->at,
-                       t->rank->opts->target_acc >= 0 || t->at.epoch + 1 >= t->epochs));
-    t->reached = run_tests_reach_target(&t->tests);
-    if (!isfinite(t->tests.monitored->loss))
-        note_diverged(t, run_tests_validate(&t->tests) ? "the validation loss" : "the test loss");
-    if (!run_folder_takes_checkpoints(t->rank->opts) && /* else it is with its checkpoint */
-        run_tests_found_best(&t->tests, t->at.step))
-        run_tests_keep_best(&t->tests);
+    rank_context *rank = t->rank;
+    const evaluation *found = t->monitored;
+    bool may_be_last = rank->opts->target_acc >= 0 || t->at.epoch + 1 >= t->epochs;
+    if (validates(rank))
+        TRY(test_on(t, &rank->val_set, NULL, t->monitored));
+    else
+        TRY(test_on(t, &rank->test_set, may_be_last ? t->logits : NULL, t->monitored));
+    t->found =
+        (test_found){{found->images, found->correct, found->loss}, t->at.step, t->at.epoch + 1};
+    t->reached = reaches_target(t);
+    if (!isfinite(found->loss))
+        note_diverged(t, validates(rank) ? "the validation loss" : "the test loss");
+    if (!run_folder_takes_checkpoints(rank->opts) && found_best(t)) /* else with its checkpoint */
+        keep_best(t);
     return STATUS_OK;
 }
 
@@ -150,7 +196,7 @@ static status test_inside_epoch(trainer *t, int step, int steps)
     TRY(network_reset_score(rank->net));
     strategy_commit_reset_score(rank->strategy);
     t->tested_ns += clock_now_ns() - began_ns;
-    run_records_test(&t->records, &(test_facts){.found = t->tests.monitored,
+    run_records_test(&t->records, &(test_facts){.found = t->monitored,
                                                 .number = t->at.step,
                                                 .epoch = t->at.epoch,
                                                 .step = step,
@@ -191,8 +237,7 @@ static status follow_step(trainer *t, int step, int steps)
         interval_is_due_after_steps(&rank->settings.eval_every, t->at.step))
         TRY(test_inside_epoch(t, step, steps));
     bool save_is_due = preempt_ends_round(&rank->stop) || t->reached ||
-                       interval_is_due_after_steps(&t->save_every, t->at.step) ||
-                       run_tests_found_best(&t->tests, t->at.step);
+                       interval_is_due_after_steps(&t->save_every, t->at.step) || found_best(t);
     if (!save_is_due || rank->stop.diverged)
         return STATUS_OK;
     TRY(network_read_score(rank->net, &t->so_far));
@@ -295,7 +340,7 @@ static status end_epoch(trainer *t, double train_s)
                        .train_loss = t->at.epoch_loss / (double)t->at.epoch_samples,
                        .images = t->at.epoch_timed + t->at.epoch_samples - t->began.epoch_samples,
                        .lr = t->lr,
-                       .tested = tested ? t->tests.monitored : NULL});
+                       .tested = tested ? t->monitored : NULL});
     if (ended_inside || rank->stop.diverged)
         return STATUS_OK;
     t->at = (position){
@@ -303,8 +348,7 @@ static status end_epoch(trainer *t, double train_s)
     t->began = t->at;
     strategy_commit_begin(t->rank->strategy);
     if (t->reached || t->at.epoch == t->epochs ||
-        interval_is_due_after_epochs(&t->save_every, t->at.epoch) ||
-        run_tests_found_best(&t->tests, t->at.step))
+        interval_is_due_after_epochs(&t->save_every, t->at.epoch) || found_best(t))
         TRY(save(t));
     return STATUS_OK;
 }
@@ -349,10 +393,9 @@ static status begin_run(trainer *t)
 static status test_at_end(trainer *t)
 {
     const evaluation *found = &t->result->test;
-    if (!run_tests_validate(&t->tests) || t->rank->settings.eval_every.count == 0 ||
-        t->rank->stop.diverged)
+    if (!validates(t->rank) || t->rank->settings.eval_every.count == 0 || t->rank->stop.diverged)
         return STATUS_OK;
-    TRY(run_tests_take_last(&t->tests));
+    TRY(test_on(t, &t->rank->test_set, t->logits, &t->result->test));
     if (!isfinite(found->loss))
         note_diverged(t, "the test loss");
     bool has_ended = t->at.epoch > 0 && t->at.step_in_epoch == 0;
@@ -368,8 +411,8 @@ static status end_run(trainer *t)
     rank_context *rank = t->rank;
     if (t->reached)
         progress_line(t->records.progress, "stopped: %s accuracy of %.2f%% reaches --target-acc %g",
-                      run_tests_validate(&t->tests) ? "a validation" : "an",
-                      100 * evaluation_accuracy(t->tests.monitored), rank->opts->target_acc);
+                      validates(rank) ? "a validation" : "an",
+                      100 * evaluation_accuracy(t->monitored), rank->opts->target_acc);
     if (t->result->epochs == 0) { /* resumed after its last epoch */
         progress_line(t->records.progress, "nothing left to train: %lld of %lld epochs are done",
                       (long long)t->at.epoch, (long long)t->epochs);
@@ -404,7 +447,10 @@ status trainer_open(rank_context *rank, trainer *out)
     out->result->graph = graphs;
     if (rank->dev->stream != NULL && !graphs)
         TRY(timeline_time_stream(&rank->timeline));
-    TRY(run_tests_open(rank, out->result, &out->tests));
+    out->monitored = validates(rank) ? &out->result->validation : &out->result->test;
+    if (!rank->opts->dry_run && rank->settings.eval_every.count > 0)
+        TRY(memory_alloc(sizeof *out->logits * rank->test_set.count * NETWORK_CLASSES,
+                         (void **)&out->logits));
     return run_records_open(rank, &out->records);
 }
 
@@ -412,5 +458,5 @@ void trainer_close(trainer *t)
 {
     step_graphs_close(&t->graphs);
     run_records_close(&t->records);
-    run_tests_close(&t->tests);
+    free(t->logits);
 }

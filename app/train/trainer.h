@@ -28,7 +28,10 @@ typedef struct trainer {
     double loss_before;     /* of the epoch_samples before the last test inside the epoch */
     int64_t tested_ns;      /* of tests inside the epoch */
     int64_t epoch_began_ns; /* earlier by what earlier rounds took of it */
-    run_tests tests;
+    evaluation *monitored;  /* the result's that decides about the run: validation or test */
+    float *logits;          /* (test images, NETWORK_CLASSES), zeroed: of the last test, this rank's
+                               part; NULL: nobody wants them */
+    test_found found;       /* what is in *monitored, and after which step */
     bool reached;           /* the target accuracy */
     const char *not_finite; /* of a run that has diverged: what is not; NULL: it has not */
     int64_t diverged_step;  /* the step of the run after which it was seen, from 1 */
