@@ -123,6 +123,8 @@ static const char *const NAMES[] = {[METRICS_STEP] = "step",
                                     [METRICS_EPOCH] = "epoch"};
 enum { N_NAMES = sizeof NAMES / sizeof NAMES[0] };
 
+enum { READ_BYTES = 512 << 20 };
+
 #define DAMAGED ".damaged" /* the end of the name of a file that was put aside */
 
 /* ,"key":value */
@@ -166,8 +168,7 @@ size_t metrics_lines_print(const metrics_entry *e, double time_s, char *out)
 /* A file as it is read. */
 typedef struct reading {
     const metrics_options *from;
-    off_t kept_bytes;    /* at its beginning */
-    off_t pending_bytes; /* the line before this one, if it cannot be read */
+    size_t kept_bytes; /* at its beginning */
     int64_t n_lines;
     int64_t n_bad, first_bad; /* lines that cannot be read and stay, the first by number from 1 */
     bool readable;            /* a line is */
@@ -203,95 +204,44 @@ static bool has_test(const json_t *entry)
            json_is_number(json_object_get(entry, "val_acc"));
 }
 
-/* A line that cannot be read was torn by a kill if it is the last one; another one stays. */
-static void keep_pending(reading *r)
+/* The line from `begin` to `end`, with what it says. One that cannot be read was torn by a kill if
+ * it is the last one; another one stays. */
+static void look_at(reading *r, const json_t *entry, size_t begin, size_t end)
 {
-    if (r->pending_bytes == 0)
-        return;
-    r->kept_bytes += r->pending_bytes;
-    r->pending_bytes = 0;
-    if (r->n_bad++ == 0)
-        r->first_bad = r->n_lines - 1;
-}
-
-static void look_at_entry(reading *r, const json_t *entry, off_t size_bytes)
-{
-    bool readable = json_is_integer(json_object_get(entry, "step"));
-    if (!r->ended)
-        keep_pending(r);
-    r->readable = r->readable || readable;
-    r->ended = r->ended || (readable && !is_before(entry, r->from));
-    if (!r->ended && !readable) {
-        r->pending_bytes = size_bytes;
-    } else if (!r->ended) {
-        r->kept_bytes += size_bytes;
-        r->found.time_s = json_number_value(json_object_get(entry, "time_s"));
-    } else if (json_integer_value(json_object_get(entry, "step")) == r->from->step &&
-               has_test(entry)) {
-        r->found.cut |= 1u << event_of(entry);
-    }
-}
-
-/* Keeps the line, or notes what is cut off with it. */
-static status look_at(reading *r, const char *line, size_t size_bytes)
-{
-    json_t *entry = NULL;
-    status st = line[size_bytes - 1] == '\n'
-                    ? json_text_value(line, size_bytes, RUN_FILE_METRICS, &entry)
-                    : STATUS_OK;
-    if (st == STATUS_NO_MEMORY)
-        return st;
+    const json_t *step = json_object_get(entry, "step");
+    bool readable = json_is_integer(step);
+    if (!r->ended && r->kept_bytes < begin && r->n_bad++ == 0)
+        r->first_bad = r->n_lines;
     r->n_lines++;
-    look_at_entry(r, entry, (off_t)size_bytes);
-    json_decref(entry);
-    return STATUS_OK;
+    r->readable = r->readable || readable;
+    if (!r->ended) {
+        r->ended = readable && !is_before(entry, r->from);
+        r->kept_bytes = readable && !r->ended ? end : begin;
+        if (readable && !r->ended)
+            r->found.time_s = json_number_value(json_object_get(entry, "time_s"));
+    }
+    if (r->ended && json_integer_value(step) == r->from->step && has_test(entry))
+        r->found.cut |= 1u << event_of(entry);
 }
 
-static status measure(FILE *file, const char *path, reading *r)
+static status look_at_all(const char *path, reading *r)
 {
-    char *line = NULL;
-    size_t room_bytes = 0;
+    char *text = NULL;
+    size_t size_bytes = 0, end = 0;
     status st = STATUS_OK;
-    while (st == STATUS_OK) {
-        ssize_t size_bytes = getline(&line, &room_bytes, file);
-        if (size_bytes <= 0)
-            break;
-        st = look_at(r, line, (size_t)size_bytes);
+    TRY(file_read(path, READ_BYTES, &text, &size_bytes));
+    for (size_t begin = 0; begin < size_bytes && st == STATUS_OK; begin = end) {
+        const char *line = text + begin, *newline = memchr(line, '\n', size_bytes - begin);
+        json_t *entry = NULL;
+        end = newline != NULL ? (size_t)(newline - text) + 1 : size_bytes;
+        if (newline != NULL) /* what is no JSON is no entry */
+            st = json_text_value(line, end - begin, RUN_FILE_METRICS, &entry);
+        st = st == STATUS_NO_MEMORY ? st : STATUS_OK;
+        look_at(r, entry, begin, end);
+        json_decref(entry);
     }
-    if (st == STATUS_OK && !feof(file))
-        st = FAIL(STATUS_IO, "read %s: %s", path, strerror(errno));
-    free(line);
+    free(text);
     return st;
-}
-
-static status cut(int fd, const char *path, reading *r)
-{
-    struct stat info;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return FAIL(STATUS_INVALID, "%s: not a regular file", path);
-    if (r->from->step > 0) {
-        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-        FILE *file = copy >= 0 ? fdopen(copy, "r") : NULL;
-        if (file == NULL) {
-            status st = FAIL(STATUS_IO, "read %s: %s", path, strerror(errno));
-            if (copy >= 0)
-                close(copy);
-            return st;
-        }
-        status st = measure(file, path, r);
-        fclose(file);
-        if (st != STATUS_OK)
-            return st;
-    }
-    if (r->n_lines > 0 && !r->readable)
-        return STATUS_OK; /* metrics_lines_open puts it aside */
-    if (ftruncate(fd, r->kept_bytes) != 0)
-        return FAIL(STATUS_IO, "cut %s: %s", path, strerror(errno));
-    if (r->n_bad > 0)
-        LOG_W("%s: lines that cannot be read: %" PRId64 ", the first is line %" PRId64
-              "; they stay as they are",
-              path, r->n_bad, r->first_bad);
-    return STATUS_OK;
 }
 
 /* The file has no line of metrics: its name is free afterwards. */
@@ -306,30 +256,37 @@ static status put_aside(const char *path)
     return STATUS_OK;
 }
 
-static status open_and_cut(const char *path, reading *r, int *fd)
+static status cut(int fd, const char *path, const reading *r)
 {
-    int opened = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
-    if (opened < 0)
-        return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
-    status st = cut(opened, path, r);
-    if (st == STATUS_OK)
-        *fd = opened;
-    else
-        close(opened);
-    return st;
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        return FAIL(STATUS_INVALID, "%s: not a regular file", path);
+    if (ftruncate(fd, (off_t)r->kept_bytes) != 0)
+        return FAIL(STATUS_IO, "cut %s: %s", path, strerror(errno));
+    if (r->n_bad > 0)
+        LOG_W("%s: lines that cannot be read: %" PRId64 ", the first is line %" PRId64
+              "; they stay as they are",
+              path, r->n_bad, r->first_bad);
+    return STATUS_OK;
 }
 
 status metrics_lines_open(const char *path, const metrics_options *from, int *fd,
                           metrics_lines_found *found)
 {
     reading r = {.from = from};
-    int opened = -1;
-    TRY(open_and_cut(path, &r, &opened));
+    if (from->step > 0 && file_exists(path))
+        TRY(look_at_all(path, &r));
     if (r.n_lines > 0 && !r.readable) {
-        close(opened);
         TRY(put_aside(path));
         r = (reading){.from = from};
-        TRY(open_and_cut(path, &r, &opened));
+    }
+    int opened = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (opened < 0)
+        return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
+    status st = cut(opened, path, &r);
+    if (st != STATUS_OK) {
+        close(opened);
+        return st;
     }
     *fd = opened;
     *found = r.found;
