@@ -21,6 +21,11 @@
 
 enum { HOST_BYTES = 64 };
 
+double evaluation_accuracy(const evaluation *e)
+{
+    return (double)e->correct / (double)e->images;
+}
+
 /* What a run is: what came of its settings. config.json and result.json have it under the same
  * names. */
 static void add_facts(json_t *object, const rank_context *rank)

@@ -3,11 +3,26 @@
 #define MNIST_DDP_APP_TRAIN_RESULT_H
 
 #include "app/common/run_config.h"
-#include "app/train/evaluate.h"
 #include "app/train/rank_context.h"
 #include "model/checkpoint.h"
 
 #include <jansson.h>
+
+typedef struct evaluation {
+    const char *name;        /* of the images: "test", "validation" */
+    int64_t images, correct; /* over all ranks */
+    double loss;             /* mean over images, in nats */
+    double elapsed_s;
+} evaluation;
+
+/* A test of the run, and after what. */
+typedef struct test_found {
+    checkpoint_test test; /* .images is 0: there was none */
+    int64_t step, epoch;  /* epoch: from 1 */
+} test_found;
+
+/* correct / images. */
+double evaluation_accuracy(const evaluation *e);
 
 /* What the loop counts, zeroed at its start. Arrays have one element per epoch trained by this
  * process. result_close accepts a zeroed one. */

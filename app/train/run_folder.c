@@ -510,7 +510,7 @@ void run_folder_close(run_folder *folder)
 }
 
 /* The model beside the checkpoints may be older than they are, if the run was killed between the
- * two. A failure is told; the next checkpoint mends it, and run_folder_check_saved looks. */
+ * two. A failure is told; the next checkpoint mends it, and the end of the run looks. */
 static void publish_again(const char *path, const char *checkpoint)
 {
     bool published = false;
@@ -660,11 +660,6 @@ status run_folder_check_own(run_folder *folder, const rank_context *rank)
     return folder_owner_check(rank, folder->path, &folder->lock_fd);
 }
 
-status run_folder_write_config(const run_folder *folder, const run_start *start)
-{
-    return folder->is_dry ? STATUS_OK : run_config_write(folder->path, start);
-}
-
 status run_folder_write_result(const run_folder *folder, const char *line)
 {
     if (folder->is_dry)
@@ -673,9 +668,4 @@ status run_folder_write_result(const run_folder *folder, const char *line)
     const file_part parts[] = {{line, strlen(line)}, {"\n", 1}};
     TRY(file_join(folder->path, RUN_FILE_RESULT, path));
     return file_replace(path, parts, 2);
-}
-
-status run_folder_check_saved(const run_folder *folder, const position *at)
-{
-    return checkpoint_check_published(folder->path, at->step);
 }

@@ -2,12 +2,10 @@
 #ifndef MNIST_DDP_APP_TRAIN_RUN_FOLDER_H
 #define MNIST_DDP_APP_TRAIN_RUN_FOLDER_H
 
-#include "app/common/run_config.h"
 #include "app/train/rank_context.h"
 #include "base/file.h"
 #include "model/checkpoint.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 
 typedef struct run_folder {
@@ -71,9 +69,6 @@ status run_folder_resume(run_folder *folder, rank_context *rank, checkpoint_stat
  * begins. Rank 0 says so if it adds in another order now. */
 void run_folder_continue_sums(rank_context *rank, const char *began);
 
-/* Writes config.json (app/common/run_config.h): `start` has the rest. */
-status run_folder_write_config(const run_folder *folder, const run_start *start);
-
 /* Writes a checkpoint, if the folder is still this rank's. `test`: of these weights; NULL: there
  * was none. If it is the best so far, checkpoints/best becomes this one. With --keep=2 or more, the
  * one before it, or the one that was restored, stays beside it. */
@@ -82,9 +77,5 @@ status run_folder_save(run_folder *folder, rank_context *rank, const position *a
 
 /* Writes result.json: `line` and a newline. */
 status run_folder_write_result(const run_folder *folder, const char *line);
-
-/* Looks at the folder: STATUS_INVALID unless it holds this place's checkpoint, whole, and its model
- * beside it. */
-status run_folder_check_saved(const run_folder *folder, const position *at);
 
 #endif

@@ -1,13 +1,537 @@
 #include "app/train/run_records.h"
 
+#include "app/common/run_log.h"
+#include "app/common/version.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "dist/chunk.h"
 #include "kernels/ops.h"
 
+#include <ctype.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+/* The log, and the status line below it. */
+
+/* Between two lines of the log about steps. */
+static const int64_t LINE_NS = 2000000000;
+
+enum { LINE_BYTES = 1024, LOOK_MS = 50 };
+
+static progress_style style_of(const options *o)
+{
+    return strcmp(o->log_format, "pytorch") == 0 ? PROGRESS_PYTORCH : PROGRESS_PLAIN;
+}
+
+/* Where a status line may be drawn: on the terminal that the launcher has passed on, which leads
+ * all that its ranks say past the line; else on stderr, unless another process may show our log
+ * on the same terminal. -1: nowhere. */
+static int find_terminal(const options *o, FILE *log)
+{
+    const char *passed = getenv("MNIST_DDP_LOG_TTY");
+    int fd = STDERR_FILENO;
+    if (passed != NULL && !number_parse(passed, 0, INT_MAX, &fd))
+        return -1;
+    bool is_wanted = strcmp(o->log_format, "auto") == 0 && o->progress && !o->quiet;
+    if (!is_wanted || !terminal_of(fd).erases)
+        return -1;
+    if (passed != NULL)
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return passed == NULL && terminal_may_follow(fileno(log)) ? -1 : fd;
+}
+
+void progress_open(const rank_context *rank, const rank_signals *signals, int64_t started_ns,
+                   progress *out)
+{
+    const options *o = rank->opts;
+    *out = (progress){.rank = rank,
+                      .signals = signals,
+                      .out = o->json ? stderr : stdout,
+                      .prints = rank->place.rank == 0,
+                      .is_quiet = o->quiet,
+                      .terminal_fd = -1,
+                      .started_ns = started_ns};
+    if (!out->prints)
+        return;
+    out->style = style_of(o);
+    out->terminal = terminal_of(fileno(out->out));
+    out->terminal_fd = find_terminal(o, out->out);
+    out->by = out->style == PROGRESS_PYTORCH || options_given(o, "log-interval") ? PROGRESS_BY_STEPS
+                                                                                 : PROGRESS_BY_TIME;
+}
+
+/* The first step takes longer than the others: as soon as there is a second one, time counts from
+ * its end. Tests and checkpoints count: as many are to come. */
+static void estimate_end(pace *p, const rank_context *rank, const step_facts *f)
+{
+    int64_t step = f->epoch * f->steps + f->step;
+    int64_t left = rank->opts->epochs * f->steps - step - 1;
+    int64_t since_ns = p->is_under_way ? p->first_ns : p->epoch_started_ns;
+    int64_t done = p->is_under_way ? step - p->first_step : 1;
+    if (!p->is_under_way) {
+        p->is_under_way = true;
+        p->first_step = step;
+        p->first_ns = f->now_ns;
+    }
+    if (done > 0)
+        p->end_ns =
+            f->now_ns + (int64_t)((double)(f->now_ns - since_ns) * (double)left / (double)done);
+}
+
+static void pace_note(pace *p, const rank_context *rank, const step_facts *f)
+{
+    double elapsed_s = clock_seconds(f->now_ns - p->epoch_started_ns);
+    p->images_per_s = (double)f->samples * rank->place.world_size / (elapsed_s > 0 ? elapsed_s : 1);
+    p->steps_per_s = p->images_per_s / (double)rank_context_global_batch(rank);
+    estimate_end(p, rank, f);
+}
+
+/* A wait that is shown lasts a second, and whom it is for is looked up once a second. */
+static const int64_t SHOWN_NS = 1000000000;
+
+enum { MOST_NAMED = 3 };
+
+/* What is left out last, and so on. */
+enum {
+    STEPS_PRIORITY = 1,
+    PASSED_PRIORITY,
+    IMAGES_PRIORITY,
+    BAR_PRIORITY,
+    LOSS_PRIORITY,
+    LEFT_PRIORITY,
+    DOING_PRIORITY,
+    EPOCH_PRIORITY
+};
+
+/* Whom the ranks of this host wait for if all of them have come. */
+static void name_nodes(const rendezvous_place *place, char out[LATE_RANKS_BYTES])
+{
+    int nodes = place->local_world_size > 0 ? place->world_size / place->local_world_size : 1;
+    snprintf(out, LATE_RANKS_BYTES, "%s",
+             nodes == 2  ? "node 1"
+             : nodes > 2 ? "another node"
+                         : "the other ranks");
+}
+
+/* Ranks of this host that have not entered the collective: "rank 1", "rank 1 (stopped), rank 3". */
+static void name_late(const rank_context *rank, uint64_t awaited, char out[LATE_RANKS_BYTES])
+{
+    const char *folder = rank_context_dump_folder();
+    int named = 0, length = 0;
+    for (int r = 0; folder != NULL && r < rank->place.local_world_size; r++) {
+        rank_snapshot s;
+        if (r == rank->place.rank || rank_status_read(folder, r, &s) != STATUS_OK ||
+            s.attempt != (int)rendezvous_place_attempt(&rank->place) || s.entered >= awaited)
+            continue;
+        if (named++ < MOST_NAMED)
+            length += snprintf(out + length, (size_t)(LATE_RANKS_BYTES - length), "%srank %d%s",
+                               named > 1 ? ", " : "", r,
+                               s.state == RANK_STOPPED ? " (stopped)"
+                               : s.state == RANK_GONE  ? " (gone)"
+                                                       : "");
+    }
+    if (named > MOST_NAMED)
+        snprintf(out + length, (size_t)(LATE_RANKS_BYTES - length), ", ...");
+    if (named == 0)
+        name_nodes(&rank->place, out);
+}
+
+/* Does rank 0 wait for others, for a second or longer? */
+static bool look_for_late(progress *p, const rank_snapshot *own, int64_t now_ns)
+{
+    if (own->waits != p->waits || own->waits == 0) {
+        p->waits = own->waits;
+        p->since_ns = now_ns;
+        p->looked_ns = 0;
+    }
+    if (p->waits == 0 || now_ns - p->since_ns < SHOWN_NS)
+        return false;
+    if (now_ns - p->looked_ns >= SHOWN_NS) {
+        p->looked_ns = now_ns;
+        name_late(p->rank, p->waits, p->late);
+    }
+    return true;
+}
+
+/* So many columns has a number up to this one: what stands after it keeps its place. */
+static int digits(int number)
+{
+    return snprintf(NULL, 0, "%d", number);
+}
+
+static void tell_training(const progress *p, status_parts *out)
+{
+    int steps = p->step.steps;
+    status_parts_add(out, DOING_PRIORITY, "%*d/%d", digits(steps), p->step.step + 1, steps);
+    status_parts_add(out, LOSS_PRIORITY, "loss %.4f", p->step.loss);
+    status_parts_add(out, IMAGES_PRIORITY, "%.0f images/s", p->pace.images_per_s);
+    status_parts_add(out, STEPS_PRIORITY,
+                     p->pace.steps_per_s < 10 ? "%.1f steps/s" : "%.0f steps/s",
+                     p->pace.steps_per_s);
+}
+
+static void tell_evaluation(const rank_context *rank, status_parts *out)
+{
+    const dataset *set = atomic_load_explicit(&rank->evaluated, memory_order_relaxed);
+    uint32_t tested = atomic_load_explicit(&rank->tested, memory_order_relaxed);
+    uint32_t images = set != NULL ? set->count : rank->test_set.count;
+    status_parts_add(out, DOING_PRIORITY, "%s %*" PRIu32 "/%" PRIu32 " images",
+                     set == &rank->val_set ? "validating" : "testing", digits((int)images),
+                     tested < images ? tested : images, images);
+}
+
+/* What rank 0 does now. */
+static void tell_doing(progress *p, int64_t now_ns, status_parts *out)
+{
+    const rank_context *rank = p->rank;
+    rank_snapshot own;
+    rank_status_look(rank->page, &own);
+    if (look_for_late(p, &own, now_ns))
+        status_parts_add(out, DOING_PRIORITY, "waiting for %s (%.0f s)", p->late,
+                         clock_seconds(now_ns - p->since_ns));
+    else if (own.now == MOMENT_EVALUATION)
+        tell_evaluation(rank, out);
+    else if (own.now == MOMENT_CHECKPOINT)
+        status_parts_add(out, DOING_PRIORITY, "saving a checkpoint");
+    else if (p->step.steps == 0)
+        status_parts_add(out, DOING_PRIORITY, "starting");
+    else
+        tell_training(p, out);
+}
+
+static void tell_time(const progress *p, int64_t now_ns, status_parts *out)
+{
+    int64_t left_ns = p->pace.end_ns - now_ns; /* <= 0: not known, or the last test goes on */
+    status_parts_add_time(out, PASSED_PRIORITY, clock_seconds(now_ns - p->started_ns), "passed");
+    if (left_ns > 0)
+        status_parts_add_time(out, LEFT_PRIORITY, clock_seconds(left_ns), "left");
+}
+
+static void tell_bar(void *ctx, status_parts *out)
+{
+    progress *p = ctx;
+    int64_t now_ns = clock_now_ns();
+    status_parts_add(out, EPOCH_PRIORITY, "epoch %" PRId64 "/%" PRId64, p->step.epoch + 1,
+                     p->rank->opts->epochs);
+    tell_doing(p, now_ns, out);
+    tell_time(p, now_ns, out);
+    out->bar_priority = BAR_PRIORITY;
+    if (p->step.steps > 0)
+        out->done = (double)(p->step.step + 1) / p->step.steps;
+    atomic_store_explicit(&p->bar_has_step, true, memory_order_relaxed);
+}
+
+static void open_bar(progress *p)
+{
+    status_line_open(p->terminal_fd, tell_bar, p, &p->bar);
+    bool is_there = p->terminal.erases || p->out == stderr; /* the log, on this terminal */
+    p->bar_tells_steps = p->bar.is_drawn && p->by == PROGRESS_BY_TIME && is_there;
+}
+
+void progress_close_bar(progress *p)
+{
+    status_line_close(&p->bar);
+}
+
+/* Returns whether a line can be written: as soon as there is room, or false if the rank is asked to
+ * stop before. A pipe that has room takes a whole line (PIPE_BUF). */
+static bool takes_a_line(progress *p)
+{
+    struct pollfd fd = {.fd = fileno(p->out), .events = POLLOUT};
+    while (fd.fd >= 0 && !p->is_cut && poll(&fd, 1, LOOK_MS) <= 0) {
+        p->is_cut = rank_signals_asked(p->signals) != 0;
+        if (p->is_cut && p->out == stdout)
+            LOG_W("stdout: nobody reads it; the rest of the progress is not shown there");
+    }
+    return !p->is_cut;
+}
+
+/* In one write, which takes the place of a status line. */
+static void show(progress *p, const char *text, size_t length)
+{
+    char line[LINE_BYTES + TERMINAL_FORMAT_BYTES];
+    if (!takes_a_line(p))
+        return;
+    fwrite(line, 1, terminal_format(p->terminal, text, length, line), p->out);
+    fflush(p->out);
+}
+
+/* To the run's log, and if `is_shown` to `out`. */
+__attribute__((format(printf, 3, 4))) static void print(progress *p, bool is_shown, const char *fmt,
+                                                        ...)
+{
+    char text[LINE_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    int length = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    length = length < LINE_BYTES ? length : LINE_BYTES - 1;
+    run_log_say(text, (size_t)length);
+    if (is_shown)
+        show(p, text, (size_t)length);
+}
+
+void progress_line(progress *p, const char *fmt, ...)
+{
+    char text[LINE_BYTES];
+    if (!p->prints)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    print(p, !p->is_quiet, "%s\n", text);
+}
+
+void progress_path(progress *p, const char *what, const char *path)
+{
+    char shown[LINE_BYTES];
+    printable_copy(PRINTABLE_LINE, path, shown, sizeof shown);
+    progress_line(p, "%s: %s", what, shown);
+}
+
+/* "gamma 0.7"; "cosine over 938 steps, the first 100 warm-up". */
+static void describe_schedule(const schedule_options *o, char *out, size_t size_bytes)
+{
+    char warmup[48] = "";
+    if (o->warmup_steps > 0)
+        snprintf(warmup, sizeof warmup, ", the first %lld warm-up", (long long)o->warmup_steps);
+    if (schedule_kind_has_end(o->kind))
+        snprintf(out, size_bytes, "%s over %lld steps%s", schedule_kind_name(o->kind),
+                 (long long)o->total_steps, warmup);
+    else if (o->kind == SCHEDULE_STEP)
+        snprintf(out, size_bytes, "gamma %g%s", o->gamma, warmup);
+    else
+        snprintf(out, size_bytes, "the same in every step%s", warmup);
+}
+
+/* " (0.001 x 4 ranks)" */
+static void describe_scaling(const rank_context *rank, char *out, size_t size_bytes)
+{
+    int ranks = rank->place.world_size;
+    out[0] = '\0';
+    if (rank->opts->scale_lr)
+        snprintf(out, size_bytes, " (%g x %d rank%s)", rank->settings.lr, ranks,
+                 ranks == 1 ? "" : "s");
+}
+
+void progress_name_place(int64_t epoch, int64_t step, char out[PROGRESS_PLACE_BYTES])
+{
+    if (step > 0)
+        snprintf(out, PROGRESS_PLACE_BYTES, "step %lld of epoch %lld", (long long)step,
+                 (long long)epoch + 1);
+    else if (epoch > 0)
+        snprintf(out, PROGRESS_PLACE_BYTES, "epoch %lld", (long long)epoch);
+    else
+        snprintf(out, PROGRESS_PLACE_BYTES, "no step");
+}
+
+static void resume_header(progress *p, int64_t epoch, int64_t step)
+{
+    char place[PROGRESS_PLACE_BYTES];
+    p->start_epoch = epoch;
+    progress_name_place(epoch, step, place);
+    if (epoch > 0 || step > 0)
+        progress_line(p, "resuming after %s", place);
+}
+
+void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int64_t start_step)
+{
+    if (p->style == PROGRESS_PYTORCH)
+        return;
+    const rank_context *rank = p->rank;
+    const rank_settings *s = &rank->settings;
+    const strategy_facts *how = strategy_of(rank->opts);
+    const options *o = rank->opts;
+    char plan[96], scaled[48];
+    describe_schedule(&rank->schedule.options, plan, sizeof plan);
+    describe_scaling(rank, scaled, sizeof scaled);
+    progress_line(p, "mnist_ddp %s: %s, %zu parameters, %s, lr %g%s, %s, seed %lld",
+                  MNIST_DDP_VERSION, model_kind_name(s->model), network_count(rank->net),
+                  optimizer_kind_name(s->optimizer.kind), s->schedule.lr, scaled, plan,
+                  (long long)o->seed);
+    char accum[32] = "";
+    if (o->accum > 1)
+        snprintf(accum, sizeof accum, " x accum %lld", (long long)o->accum);
+    progress_line(p,
+                  "%s: %d x batch %d%s = global batch %lld; backend %s; device %s, %d thread%s "
+                  "per %s",
+                  how->title, rank->place.world_size * s->replicas,
+                  chunk_size(s->batch_size, s->replicas), accum,
+                  (long long)rank_context_global_batch(rank), strategy_backend(rank->strategy),
+                  rank->dev->ops->name, s->threads, s->threads == 1 ? "" : "s", how->unit);
+    if (rank->dev->emulation != NULL)
+        progress_line(p, "NO GPU: %s", rank->dev->emulation);
+    const char *folder = rank->location.folder[0] != '\0' ? rank->location.folder : "in memory";
+    char held[48] = "", shown[LINE_BYTES];
+    printable_copy(PRINTABLE_LINE, folder, shown, sizeof shown);
+    if (rank->val_set.count > 0)
+        snprintf(held, sizeof held, ", %u validation", rank->val_set.count);
+    progress_line(p, "data: %s (%s), %u train%s and %u test images", shown, rank->location.found_by,
+                  rank->train_set.count, held, rank->test_set.count);
+    if (rank->location.embedded)
+        progress_line(
+            p, "      these are generated digits, NOT MNIST: mnist_ddp data fetch gets the real "
+               "files, --data-dir DIR names them");
+    if (!o->dry_run)
+        progress_path(p, "results", run_dir);
+    resume_header(p, start_epoch, start_step);
+    p->step.epoch = start_epoch;
+    open_bar(p);
+}
+
+void progress_epoch_start(progress *p)
+{
+    p->pace.epoch_started_ns = clock_now_ns();
+}
+
+/* The bar is to show the last step of an epoch, and another one after what it has shown. */
+static bool bar_wants_step(const progress *p, int step, int steps)
+{
+    return atomic_load_explicit(&p->bar_has_step, memory_order_relaxed) ||
+           (p->bar.is_drawn && step + 1 == steps);
+}
+
+static bool line_is_due(const progress *p, int step)
+{
+    if (!p->prints)
+        return false;
+    return p->by == PROGRESS_BY_STEPS ? step % p->rank->opts->log_interval == 0
+                                      : clock_passed(p->next_line_ns);
+}
+
+static bool progress_wants_step(const progress *p, int step, int steps)
+{
+    return bar_wants_step(p, step, steps) || line_is_due(p, step);
+}
+
+static bool shows_steps(const progress *p)
+{
+    return !p->is_quiet && !p->bar_tells_steps;
+}
+
+/* ", 8405 images/s, 1:05 passed, 3:40 left"; nothing of that before two seconds tell it. */
+static void print_timed(progress *p, const step_facts *f)
+{
+    char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES], rest[96] = "";
+    p->next_line_ns = f->now_ns + LINE_NS;
+    status_parts_time(clock_seconds(f->now_ns - p->started_ns), passed);
+    status_parts_time(clock_seconds(p->pace.end_ns - f->now_ns), left);
+    if (f->now_ns - p->pace.first_ns >= LINE_NS)
+        snprintf(rest, sizeof rest, ", %.0f images/s, %s passed, %s left", p->pace.images_per_s,
+                 passed, left);
+    print(p, shows_steps(p), "epoch %lld/%lld step %d/%d loss %.4f%s\n", (long long)f->epoch + 1,
+          (long long)p->rank->opts->epochs, f->step + 1, f->steps, f->loss, rest);
+}
+
+static void print_step(progress *p, const step_facts *f)
+{
+    const options *o = p->rank->opts;
+    if (p->by == PROGRESS_BY_TIME)
+        print_timed(p, f);
+    else if (p->style == PROGRESS_PYTORCH)
+        print(p, shows_steps(p), "Train Epoch: %lld [%lld/%u (%.0f%%)]\tLoss: %.6f\n",
+              (long long)f->epoch + 1, (long long)f->step * f->batch_n * o->accum,
+              p->rank->train_set.count, 100.0 * f->step / f->steps, f->loss);
+    else
+        print(p, shows_steps(p), "epoch %lld/%lld step %d/%d loss %.4f\n", (long long)f->epoch + 1,
+              (long long)o->epochs, f->step + 1, f->steps, f->loss);
+}
+
+/* "nan", whatever its sign. */
+static double plain(double loss)
+{
+    return isnan(loss) ? (double)NAN : loss;
+}
+
+static void progress_step(progress *p, const step_facts *made)
+{
+    step_facts f = *made;
+    f.loss = plain(f.loss);
+    if (p->bar.open)
+        pthread_mutex_lock(&p->bar.lock);
+    pace_note(&p->pace, p->rank, &f);
+    p->step = f;
+    if (p->bar.open)
+        pthread_mutex_unlock(&p->bar.lock);
+    atomic_store_explicit(&p->bar_has_step, false, memory_order_relaxed);
+    rank_status_pace(p->rank->page, f.loss, p->pace.images_per_s);
+    if (line_is_due(p, f.step))
+        print_step(p, &f);
+}
+
+enum { TESTED_BYTES = 128 };
+
+/* "test loss 0.0512, accuracy 98.31% (9831/10000)" */
+static void describe_test(const progress *p, const evaluation *test, char out[TESTED_BYTES])
+{
+    const char *on = p->terminal.colours ? TERMINAL_GREEN : "";
+    const char *off = p->terminal.colours ? TERMINAL_PLAIN : "";
+    snprintf(out, TESTED_BYTES, "%s loss %.4f, accuracy %s%.2f%%%s (%lld/%lld)", test->name,
+             test->loss, on, 100 * evaluation_accuracy(test), off, (long long)test->correct,
+             (long long)test->images);
+}
+
+/* The lines of pytorch/examples. */
+static void print_pytorch_test(progress *p, const evaluation *test)
+{
+    progress_line(p, "\n%c%s set: Average loss: %.4f, Accuracy: %lld/%lld (%.0f%%)\n",
+                  toupper((unsigned char)test->name[0]), test->name + 1, test->loss,
+                  (long long)test->correct, (long long)test->images,
+                  100 * evaluation_accuracy(test));
+}
+
+static void progress_test(progress *p, const test_facts *f)
+{
+    char tested[TESTED_BYTES];
+    p->pace.epoch_started_ns += (int64_t)(f->found->elapsed_s * 1e9);
+    describe_test(p, f->found, tested);
+    if (p->style == PROGRESS_PYTORCH)
+        print_pytorch_test(p, f->found);
+    else if (f->steps == 0)
+        progress_line(p, "%s", tested);
+    else
+        progress_line(p, "epoch %lld/%lld step %d/%d: %s", (long long)f->epoch + 1,
+                      (long long)p->rank->opts->epochs, f->step + 1, f->steps, tested);
+}
+
+static void progress_epoch(progress *p, const epoch_facts *f)
+{
+    char tested[TESTED_BYTES] = "";
+    if (f->tested != NULL)
+        describe_test(p, f->tested, tested);
+    if (p->style != PROGRESS_PYTORCH)
+        progress_line(p, "epoch %lld/%lld: %.2f s, %.0f images/s, train loss %.4f%s%s",
+                      (long long)f->epoch + 1, (long long)p->rank->opts->epochs, f->train_s,
+                      (double)f->images / f->train_s, plain(f->train_loss),
+                      f->tested != NULL ? ", " : "", tested);
+    else if (f->tested != NULL)
+        print_pytorch_test(p, f->tested);
+}
+
+void progress_end(progress *p, int64_t epochs)
+{
+    long long first = (long long)p->start_epoch + 1, last = (long long)(p->start_epoch + epochs);
+    double took_s = clock_seconds(clock_now_ns() - p->started_ns);
+    if (p->style == PROGRESS_PYTORCH)
+        return;
+    if (first == 1 || epochs == 0)
+        progress_line(p, "finished: %lld epoch%s in %.1f s", (long long)epochs,
+                      epochs == 1 ? "" : "s", took_s);
+    else if (first == last)
+        progress_line(p, "finished: epoch %lld in %.1f s", last, took_s);
+    else
+        progress_line(p, "finished: epochs %lld to %lld in %.1f s", first, last, took_s);
+}
 
 /* metrics.jsonl and the event file. */
 

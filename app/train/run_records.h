@@ -8,10 +8,122 @@
 #define MNIST_DDP_APP_TRAIN_RUN_RECORDS_H
 
 #include "app/common/event_log.h"
+#include "app/common/terminal.h"
 #include "app/train/metrics.h"
-#include "app/train/progress.h"
+#include "app/train/preempt.h"
+#include "app/train/rank_context.h"
 #include "app/train/result.h"
 #include "kernels/readback.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+/* A step that was made. */
+typedef struct step_facts {
+    int64_t number;        /* of the run, from 1 */
+    int64_t epoch, now_ns; /* epoch: from 0 */
+    int step, steps;       /* step: of the epoch's `steps`, from 0 */
+    uint32_t samples;      /* of this rank's epoch that are done */
+    int batch_n;           /* of the last batch */
+    double lr;
+    double loss, grad_norm; /* of this rank's last batch */
+} step_facts;
+
+typedef struct test_facts {
+    const evaluation *found;
+    int64_t number, epoch; /* of steps that are done; epoch: from 0 */
+    int step, steps; /* step: the last one, from 0, of the epoch's; steps 0: at the run's end */
+    double lr;
+} test_facts;
+
+typedef struct epoch_facts {
+    int64_t number, epoch; /* as of a test */
+    double train_s, train_loss;
+    int64_t images; /* of all ranks in train_s */
+    double lr;
+    const evaluation *tested; /* NULL: it was not */
+} epoch_facts;
+
+/* What a person reads of a run while it goes on. The log, on stdout, has a header, lines about
+ * steps, tests and epochs. On a terminal a status line stands below it on stderr: how far the
+ * training is, how fast it goes, and what rank 0 does when it does not train: it tests, saves, or
+ * waits for a rank. Only rank 0's prints. The run's folder gets the same lines
+ * (app/common/run_log.h). */
+
+typedef enum progress_style {
+    PROGRESS_PLAIN,
+    PROGRESS_PYTORCH, /* the lines of pytorch/examples' mnist/main.py */
+} progress_style;
+
+/* When the log has a line about a step. */
+typedef enum progress_due {
+    PROGRESS_BY_STEPS, /* every --log-interval of them */
+    PROGRESS_BY_TIME,  /* every two seconds */
+} progress_due;
+
+/* How fast a training goes, and when it ends if it goes on so. Begins zeroed. */
+typedef struct pace {
+    double images_per_s, steps_per_s; /* of all ranks, of the epoch so far */
+    int64_t end_ns;                   /* when the last epoch ends; 0: not known yet */
+
+    int64_t epoch_started_ns;     /* later by each test since then */
+    int64_t first_step, first_ns; /* of the run: the first step that was noted, */
+    bool is_under_way;            /* if one was */
+} pace;
+
+enum { PROGRESS_PLACE_BYTES = 64, LATE_RANKS_BYTES = 80 };
+
+/* Begins zeroed, and stays where it is while it is open. */
+typedef struct progress {
+    const rank_context *rank;
+    const rank_signals *signals;
+    FILE *out; /* stdout; stderr with --json */
+    progress_style style;
+    progress_due by;
+    bool prints;             /* this is rank 0 */
+    bool is_quiet;           /* nothing is for `out` */
+    bool bar_tells_steps;    /* nothing about steps is */
+    bool is_cut;             /* lines are dropped */
+    terminal_facts terminal; /* what `out` is */
+    int terminal_fd;         /* where the status line is drawn; -1: nowhere */
+    int64_t next_line_ns;    /* of PROGRESS_BY_TIME */
+    int64_t started_ns;      /* of the program */
+    int64_t start_epoch;     /* completed before this start of the run */
+
+    status_line bar;
+    step_facts step; /* the latest, and its pace: with the bar's lock */
+    pace pace;
+    atomic_bool bar_has_step; /* the bar has shown the latest step: another one is wanted */
+
+    /* Of the bar's thread: the collective that rank 0 waits in, and for whom. */
+    uint64_t waits;
+    int64_t since_ns, looked_ns;
+    char late[LATE_RANKS_BYTES];
+} progress;
+
+/* Borrows both; `rank` is open. `started_ns`: when the program was started. As with any program, a
+ * reader that takes nothing, such as a pager, holds the rank up until it reads on; but a rank that
+ * is asked to stop drops its lines and goes on without them. */
+void progress_open(const rank_context *rank, const rank_signals *signals, int64_t started_ns,
+                   progress *out);
+
+/* Erases the status line; the log goes on. Accepts a zeroed one. */
+void progress_close_bar(progress *p);
+
+/* "epoch 2", "step 159 of epoch 3": what was done last, `step` steps after `epoch` epochs. */
+void progress_name_place(int64_t epoch, int64_t step, char out[PROGRESS_PLACE_BYTES]);
+
+/* After it the status line stands below the log. */
+void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int64_t start_step);
+
+void progress_epoch_start(progress *p);
+void progress_line(progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* "what: path", whatever bytes the path is of. */
+void progress_path(progress *p, const char *what, const char *path);
+
+/* The last line, after `epochs` epochs of this start of the run: which, and how long it took. */
+void progress_end(progress *p, int64_t epochs);
 
 /* Begins with these three set, and all else zeroed. */
 typedef struct run_records {

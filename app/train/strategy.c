@@ -150,11 +150,7 @@ static status scatter_loss_scaling(rank_context *rank, int root)
 {
     loss_scaling scaling;
     TRY(rank_context_loss_scaling(rank, &scaling));
-    double scale = (double)scaling.scale;
-    int64_t counts[] = {scaling.good_steps, scaling.skipped, scaling.overflow};
-    TRY(process_group_broadcast(rank->group, &scale, 1, DTYPE_F64, root, NULL));
-    TRY(process_group_broadcast(rank->group, counts, 3, DTYPE_I64, root, NULL));
-    scaling = (loss_scaling){(float)scale, (int32_t)counts[0], counts[1], (uint32_t)counts[2]};
+    TRY(process_group_broadcast(rank->group, &scaling, sizeof scaling, DTYPE_U8, root, NULL));
     return rank_context_set_loss_scaling(rank, &scaling);
 }
 

@@ -10,7 +10,6 @@
 #include "app/train/elastic.h"
 #include "app/train/eval_document.h"
 #include "app/train/failure.h"
-#include "app/train/progress.h"
 #include "app/train/rank_context.h"
 #include "app/train/result.h"
 #include "app/train/trainer.h"
@@ -644,7 +643,7 @@ static void explanation_say(progress *p, const json_t *run)
  * checkpoints are missing that later ones have made up for. */
 static bool check_saved(training *t)
 {
-    if (run_folder_check_saved(&t->folder, &t->trainer.at) != STATUS_OK) {
+    if (checkpoint_check_published(t->folder.path, t->trainer.at.step) != STATUS_OK) {
         LOG_E("the end of the run is not on disk: %s", status_text());
         t->output_failed = true;
         return false;
@@ -715,6 +714,13 @@ static status run_end_print(training *t)
     return STATUS_OK;
 }
 
+/* Each image's logits are one rank's, and on all others they are zero: now all ranks have them. */
+static status gather_logits(rank_context *rank, float *logits)
+{
+    size_t count = (size_t)rank->test_set.count * NETWORK_CLASSES;
+    return process_group_all_reduce(rank->group, logits, count, DTYPE_F32, REDUCE_SUM, NULL);
+}
+
 /* eval.json: what the run's last test says of each class. All ranks call it. A run without it is
  * still a run. */
 static status run_end_write_eval(training *t)
@@ -723,7 +729,7 @@ static status run_end_write_eval(training *t)
     const float *logits = t->trainer.logits;
     if (logits == NULL || t->result.test.images == 0 || rank->stop.diverged)
         return STATUS_OK;
-    TRY(evaluate_gather(rank, t->trainer.logits));
+    TRY(gather_logits(rank, t->trainer.logits));
     if (rank->place.rank != 0)
         return STATUS_OK;
     const eval_subject subject = {.net = rank->net,
@@ -868,7 +874,8 @@ static void write_config(training *t, json_t *run)
 {
     const rank_context *rank = &t->rank;
     const run_start start = {rank->opts, run, t->result.date, t->trainer.at.step};
-    if (rank->place.rank == 0 && run_folder_write_config(&t->folder, &start) != STATUS_OK)
+    if (rank->place.rank == 0 && !t->folder.is_dry &&
+        run_config_write(t->folder.path, &start) != STATUS_OK)
         LOG_W("settings not written: %s", status_text());
 }
 

@@ -3,7 +3,6 @@
 #include "app/train/trainer.h"
 
 #include "app/train/elastic.h"
-#include "app/train/evaluate.h"
 #include "app/train/rank_context.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -137,6 +136,69 @@ static status publish_step(trainer *t, int step, int steps)
                           .batch_n = loader_step_samples(rank->loader, step) - before_last,
                           .lr = t->lr};
     return run_records_step(&t->records, &f, network_totals(rank->net));
+}
+
+static void count_tested(rank_context *rank, const dataset *set, int images)
+{
+    unsigned tested = atomic_load_explicit(&rank->tested, memory_order_relaxed);
+    tested += (unsigned)images * (unsigned)rank->place.world_size;
+    tested = tested < set->count ? tested : set->count;
+    atomic_store_explicit(&rank->tested, tested, memory_order_relaxed);
+}
+
+/* Waits for the device. */
+static status read_logits(const rank_context *rank, int n, float *out)
+{
+    return rank->dev->ops->download(rank->dev, out, network_logits(rank->net),
+                                    sizeof *out * NETWORK_CLASSES * (size_t)n);
+}
+
+/* This rank's part, into the network's totals and its logits. */
+static status evaluate_part(rank_context *rank, const dataset *set, float *logits)
+{
+    loader *part = set == &rank->val_set ? rank->val_loader : rank->test_loader;
+    size_t done = rank_context_first_tested(rank, set, rank->place.rank);
+    int steps = part != NULL ? loader_steps(part) : 0;
+    for (int step = 0; step < steps; step++) {
+        step_plan plan = {0};
+        batch in;
+        loader_begin_step(part, step, &plan);
+        TRY(rank->dev->ops->begin_step(rank->dev, &plan, rank->state, NULL));
+        TRY(loader_next(part, &in));
+        TRY(network_forward(rank->net, &in, NETWORK_EVAL));
+        TRY(network_score(rank->net));
+        if (logits != NULL)
+            TRY(read_logits(rank, in.n, logits + done * NETWORK_CLASSES));
+        done += (size_t)in.n;
+        count_tested(rank, set, in.n);
+    }
+    return STATUS_OK;
+}
+
+/* Exact evaluation: every image once, at any number of ranks. `set` is rank->test_set or
+ * rank->val_set. Each rank takes a contiguous part of it; counts are summed as integers. `logits`:
+ * host memory for all images, (set->count, NETWORK_CLASSES), of which this rank sets those of its
+ * part; NULL: nobody wants them. */
+static status evaluate(rank_context *rank, const dataset *set, float *logits, evaluation *out)
+{
+    int64_t started = clock_now_ns();
+    score total;
+    TRY(network_reset_score(rank->net));
+    atomic_store_explicit(&rank->tested, 0, memory_order_relaxed);
+    atomic_store_explicit(&rank->evaluated, set, memory_order_relaxed);
+    trace_pause(rank->trace.spans, true); /* a trace has no room for the layers of every batch */
+    TRY(evaluate_part(rank, set, logits));
+    trace_pause(rank->trace.spans, false);
+    TRY(network_read_score(rank->net, &total));
+    TRY(process_group_all_reduce(rank->group, &total.correct, 1, DTYPE_I64, REDUCE_SUM, NULL));
+    TRY(process_group_all_reduce(rank->group, &total.loss_sum, 1, DTYPE_F64, REDUCE_SUM, NULL));
+    *out = (evaluation){.name = set == &rank->val_set ? "validation" : "test",
+                        .images = set->count,
+                        .correct = total.correct,
+                        .loss = isnan(total.loss_sum) ? (double)NAN /* without a sign */
+                                                      : total.loss_sum / set->count,
+                        .elapsed_s = clock_seconds(clock_now_ns() - started)};
+    return STATUS_OK;
 }
 
 /* While a run goes on, its tests are on its validation images if it has some (--val-split), and the

@@ -3,7 +3,6 @@
 #define MNIST_DDP_APP_TRAIN_TRAINER_H
 
 #include "app/options/training_values.h"
-#include "app/train/evaluate.h"
 #include "app/train/fault.h"
 #include "app/train/preempt.h"
 #include "app/train/run_folder.h"
