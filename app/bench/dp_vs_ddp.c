@@ -101,57 +101,77 @@ static bench_summary summarize(const bench_rows *rows, int row,
     return bench_stats_summary(values, n);
 }
 
-static bench_summary bench_row_summary(const bench_rows *rows, int row, size_t field)
-{
-    return summarize(rows, row, field_of, field);
-}
-
 double bench_row_median(const bench_rows *rows, int row, size_t field)
 {
     return summarize(rows, row, field_of, field).median;
 }
 
-/* Seconds of a step (whole_step_s) that are this field's: the median of its shares in each run,
- * times the median step. A slow run has the same shares as a fast one, so this is steadier than the
- * median of seconds. NAN if no sample knows it. */
-static double bench_row_part(const bench_rows *rows, int row, size_t field)
+/* Traffic of a step, in bytes. */
+static const struct {
+    const char *key;
+    size_t field;
+} BYTES[] = {{"sent", BENCH_FIELD(sent_bytes)},
+             {"received", BENCH_FIELD(received_bytes)},
+             {"sent_busiest", BENCH_FIELD(sent_busiest_bytes)},
+             {"received_busiest", BENCH_FIELD(received_busiest_bytes)}};
+enum { N_BYTES = sizeof BYTES / sizeof BYTES[0], BUSIEST = 2 };
+
+/* What a row has come to: medians of its runs; NAN: not known. */
+typedef struct figures {
+    const bench_rows *rows;
+    const bench_row *row;
+    const bench_case *c;
+    bench_summary speed;         /* images per second */
+    double step_s, whole_step_s; /* without, and with the warm-up */
+    double phase_s[N_PHASES];    /* of whole_step_s, as are the two below */
+    double comm_total_s, comm_exposed_s;
+    double phase_share; /* of the step that the phases of a run add up to */
+    double bytes[N_BYTES];
+    double peak_mib; /* the largest of a device */
+} figures;
+
+/* Seconds of a step that are this field's: the median of its shares in each run, times the median
+ * step. A slow run has the same shares as a fast one, so this is steadier than the median of
+ * seconds. */
+static double part_of(const figures *f, int row, size_t field)
 {
-    return summarize(rows, row, share_of, field).median *
-           bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
+    return summarize(f->rows, row, share_of, field).median * f->whole_step_s;
 }
 
-/* Share of the step that the phases of a run add up to; NAN if none is known. */
-static double bench_row_phase_sum(const bench_rows *rows, int row)
+/* All phases, scaled to add up as they do in a run: medians alone need not. */
+static void set_phases(figures *f, int row)
 {
-    return summarize(rows, row, phases_of, 0).median;
-}
-
-/* The same for all phases, scaled to add up as they do in a run: medians alone need not. */
-static void bench_row_phases(const bench_rows *rows, int row, double out[N_PHASES])
-{
-    double sum = 0, step_s = bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
+    double sum = 0;
+    f->phase_share = summarize(f->rows, row, phases_of, 0).median;
     for (int p = 0; p < N_PHASES; p++) {
-        out[p] = bench_row_part(rows, row, BENCH_FIELD(phase_s) + (size_t)p * sizeof(double));
-        sum += isfinite(out[p]) ? out[p] : 0;
+        f->phase_s[p] = part_of(f, row, BENCH_FIELD(phase_s) + (size_t)p * sizeof(double));
+        sum += isfinite(f->phase_s[p]) ? f->phase_s[p] : 0;
     }
-    double scale = sum > 0 ? bench_row_phase_sum(rows, row) * step_s / sum : 1;
+    double scale = sum > 0 ? f->phase_share * f->whole_step_s / sum : 1;
     for (int p = 0; p < N_PHASES; p++)
-        out[p] *= scale;
+        f->phase_s[p] *= scale;
 }
 
-/* The largest peak of a device, in MiB; NAN if it is not known. */
-static double bench_row_peak(const bench_rows *rows, int row)
+static figures figures_of(const bench_rows *rows, int row)
 {
     const bench_row *in = &rows->list[row];
-    double peak = (double)NAN;
+    figures f = {.rows = rows, .row = in, .c = in->c, .peak_mib = (double)NAN};
+    f.speed = summarize(rows, row, field_of, BENCH_FIELD(images_per_s));
+    f.step_s = bench_row_median(rows, row, BENCH_FIELD(step_s));
+    f.whole_step_s = bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
+    f.comm_total_s = part_of(&f, row, BENCH_FIELD(comm_total_s));
+    f.comm_exposed_s = part_of(&f, row, BENCH_FIELD(comm_exposed_s));
+    set_phases(&f, row);
+    for (size_t i = 0; i < N_BYTES; i++)
+        f.bytes[i] = bench_row_median(rows, row, BYTES[i].field);
     for (int r = 0; r < rows->repeats; r++)
         for (int d = 0; in->counts[r] && d < in->samples[r].peak_mib_count; d++)
-            peak = fmax(peak, in->samples[r].peak_mib[d]); /* fmax passes over NAN */
-    return peak;
+            f.peak_mib = fmax(f.peak_mib, in->samples[r].peak_mib[d]); /* passes over NAN */
+    return f;
 }
 
 /* Images per second of row a through those of row b, pair by pair of the same repeat. */
-static bench_summary bench_rows_ratio(const bench_rows *rows, int a, int b)
+static bench_summary ratio_of(const bench_rows *rows, int a, int b)
 {
     const bench_row *above = &rows->list[a], *below = &rows->list[b];
     double values[MAX_VALUES];
@@ -164,40 +184,33 @@ static bench_summary bench_rows_ratio(const bench_rows *rows, int a, int b)
 
 /* Its speed through that of as many devices that each work as fast as the one alone; NAN if
  * nothing was measured on one. */
-static double bench_row_efficiency(const bench_rows *rows, int row)
+static double efficiency_of(const figures *f)
 {
-    int base = bench_cases_base(rows->cases, row);
-    if (base < 0 || base == row)
-        return (double)NAN;
-    return bench_rows_ratio(rows, row, base).median / rows->list[row].c->world;
+    int row = (int)(f->row - f->rows->list), base = bench_cases_base(f->rows->cases, row);
+    return base < 0 || base == row ? (double)NAN
+                                   : ratio_of(f->rows, row, base).median / f->c->world;
 }
 
-static double compute_of(const bench_rows *rows, int row)
+static void explain(const figures *f, char out[BENCH_WHY_BYTES])
 {
-    double phase_s[N_PHASES];
-    bench_row_phases(rows, row, phase_s);
-    return phase_s[MOMENT_FORWARD] + phase_s[MOMENT_BACKWARD];
-}
-
-static void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BYTES])
-{
-    const bench_case *c = rows->list[row].c;
-    int base = bench_cases_base(rows->cases, row);
+    int base = bench_cases_base(f->rows->cases, (int)(f->row - f->rows->list));
     bench_facts facts = {
-        .mode = c->mode,
-        .world = c->world,
-        .global_batch = c->global_batch,
-        .threads = rows->threads,
-        .cores = rows->cores,
-        .is_cuda = rows->is_cuda,
-        .step_s = bench_row_median(rows, row, BENCH_FIELD(whole_step_s)),
-        .comm_total_s = bench_row_part(rows, row, BENCH_FIELD(comm_total_s)),
+        .mode = f->c->mode,
+        .world = f->c->world,
+        .global_batch = f->c->global_batch,
+        .threads = f->rows->threads,
+        .cores = f->rows->cores,
+        .is_cuda = f->rows->is_cuda,
+        .step_s = f->whole_step_s,
+        .comm_total_s = f->comm_total_s,
         .base_compute_s = (double)NAN,
     };
-    bench_row_phases(rows, row, facts.phase_s);
+    memcpy(facts.phase_s, f->phase_s, sizeof facts.phase_s);
     if (base >= 0) {
-        facts.base_batch = rows->list[base].c->global_batch;
-        facts.base_compute_s = compute_of(rows, base) / facts.base_batch;
+        figures alone = figures_of(f->rows, base);
+        facts.base_batch = alone.c->global_batch;
+        facts.base_compute_s =
+            (alone.phase_s[MOMENT_FORWARD] + alone.phase_s[MOMENT_BACKWARD]) / facts.base_batch;
     }
     bench_why(&facts, out);
 }
@@ -206,12 +219,6 @@ static void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BY
 enum { INTERVAL_BYTES = 96, DIGITS = 5 };
 
 static const double MEBIBYTE = 1048576.0;
-
-/* A median of the row in milliseconds. */
-static double ms(const bench_rows *rows, int row, size_t field)
-{
-    return 1e3 * bench_row_median(rows, row, field);
-}
 
 static const char *scaling_of(const bench_case *c)
 {
@@ -224,76 +231,56 @@ static json_t *known(double value)
 }
 
 /* Images per second: the summary and every sample, null for a repeat without one. */
-static json_t *speed_json(const bench_rows *rows, int row)
+static json_t *speed_json(const figures *f)
 {
-    const bench_row *r = &rows->list[row];
-    bench_summary s = bench_row_summary(rows, row, BENCH_FIELD(images_per_s));
+    const bench_summary *s = &f->speed;
     json_t *values = json_array(), *outliers = json_array();
-    for (int i = 0; i < rows->repeats; i++) {
-        double value = r->counts[i] ? r->samples[i].images_per_s : (double)NAN;
+    for (int i = 0; i < f->rows->repeats; i++) {
+        double value = f->row->counts[i] ? f->row->samples[i].images_per_s : (double)NAN;
         json_array_append_new(values, known(value));
-        if (r->counts[i] && bench_stats_is_outlier(&s, value))
+        if (f->row->counts[i] && bench_stats_is_outlier(s, value))
             json_array_append_new(outliers, known(value));
     }
-    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "n", s.n, "median", known(s.median),
-                     "low", known(s.low), "high", known(s.high), "coverage", known(s.coverage),
+    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "n", s->n, "median", known(s->median),
+                     "low", known(s->low), "high", known(s->high), "coverage", known(s->coverage),
                      "values", values, "outliers", outliers);
 }
 
-static json_t *phases_json(const bench_rows *rows, int row)
+static json_t *phases_json(const figures *f)
 {
-    double phase_s[N_PHASES];
     json_t *object = json_object();
-    bench_row_phases(rows, row, phase_s);
     for (int p = 0; p < N_PHASES; p++)
-        report_set_number(object, moment_about((moment)p)->name, 1e3 * phase_s[p], DIGITS);
+        report_set_number(object, moment_about((moment)p)->name, 1e3 * f->phase_s[p], DIGITS);
     return object;
 }
 
-static const struct {
-    const char *key;
-    size_t field;
-} BYTES[] = {{"sent", BENCH_FIELD(sent_bytes)},
-             {"received", BENCH_FIELD(received_bytes)},
-             {"sent_busiest", BENCH_FIELD(sent_busiest_bytes)},
-             {"received_busiest", BENCH_FIELD(received_busiest_bytes)}};
-enum { N_BYTES = sizeof BYTES / sizeof BYTES[0] };
-
-static json_t *bytes_json(const bench_rows *rows, int row)
+static json_t *bytes_json(const figures *f)
 {
     json_t *object = json_object();
     for (size_t i = 0; i < N_BYTES; i++)
-        report_set_number(object, BYTES[i].key, bench_row_median(rows, row, BYTES[i].field),
-                          DIGITS);
+        report_set_number(object, BYTES[i].key, f->bytes[i], DIGITS);
     return object;
 }
 
 /* Of the last sample, as it came. */
-static json_t *peaks_json(const bench_rows *rows, int row)
+static json_t *peaks_json(const figures *f)
 {
-    const bench_row *r = &rows->list[row];
     json_t *list = json_array();
-    for (int i = rows->repeats - 1; i >= 0; i--) {
-        for (int d = 0; r->counts[i] && d < r->samples[i].peak_mib_count; d++)
-            json_array_append_new(list, report_number(r->samples[i].peak_mib[d], DIGITS));
-        if (r->counts[i])
-            break;
-    }
+    int last = f->rows->repeats - 1;
+    while (last >= 0 && !f->row->counts[last])
+        last--;
+    for (int d = 0; last >= 0 && d < f->row->samples[last].peak_mib_count; d++)
+        json_array_append_new(list, known(f->row->samples[last].peak_mib[d]));
     return list;
-}
-
-static json_t *part_json(const bench_rows *rows, int row, size_t field)
-{
-    return known(1e3 * bench_row_part(rows, row, field));
 }
 
 static json_t *row_json(const bench_rows *rows, int row)
 {
-    const bench_row *r = &rows->list[row];
-    const bench_case *c = r->c;
-    double efficiency = bench_row_efficiency(rows, row);
+    const figures f = figures_of(rows, row);
+    const bench_case *c = f.c;
+    double efficiency = efficiency_of(&f);
     char why[BENCH_WHY_BYTES];
-    bench_row_why(rows, row, why);
+    explain(&f, why);
     json_t *object =
         json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:s}", "system", c->torch ? "torch" : "mnist_ddp",
                   "mode", strategy_about(c->mode)->name, "world", c->world, "model", c->model,
@@ -301,117 +288,94 @@ static json_t *row_json(const bench_rows *rows, int row)
     const struct {
         const char *key;
         json_t *value;
-    } figures[] = {
-        {"images_per_s", speed_json(rows, row)},
-        {"step_ms", known(ms(rows, row, BENCH_FIELD(step_s)))},
-        {"step_ms_with_warmup", known(ms(rows, row, BENCH_FIELD(whole_step_s)))},
-        {"phases_ms", phases_json(rows, row)},
-        {"phases_share_of_step", known(bench_row_phase_sum(rows, row))},
-        {"comm_total_ms", part_json(rows, row, BENCH_FIELD(comm_total_s))},
-        {"comm_exposed_ms", part_json(rows, row, BENCH_FIELD(comm_exposed_s))},
-        {"bytes_per_step", bytes_json(rows, row)},
-        {"peak_mib", peaks_json(rows, row)},
+    } entries[] = {
+        {"images_per_s", speed_json(&f)},
+        {"step_ms", known(1e3 * f.step_s)},
+        {"step_ms_with_warmup", known(1e3 * f.whole_step_s)},
+        {"phases_ms", phases_json(&f)},
+        {"phases_share_of_step", known(f.phase_share)},
+        {"comm_total_ms", known(1e3 * f.comm_total_s)},
+        {"comm_exposed_ms", known(1e3 * f.comm_exposed_s)},
+        {"bytes_per_step", bytes_json(&f)},
+        {"peak_mib", peaks_json(&f)},
         {"efficiency_strong", known(c->strong ? efficiency : (double)NAN)},
         {"efficiency_weak", known(c->weak ? efficiency : (double)NAN)},
         {"test_acc", known(bench_row_median(rows, row, BENCH_FIELD(test_acc)))},
         {"last_loss", known(bench_row_median(rows, row, BENCH_FIELD(last_loss)))},
-        {"why", bench_row_samples(rows, row) > 0 ? json_string(why) : json_null()},
-        {"failure", r->failure[0] != '\0' ? json_string(r->failure) : json_null()},
-        {"command", json_string(r->command)},
+        {"why", f.speed.n > 0 ? json_string(why) : json_null()},
+        {"failure", f.row->failure[0] != '\0' ? json_string(f.row->failure) : json_null()},
+        {"command", json_string(f.row->command)},
     };
-    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
-        json_object_set_new(object, figures[i].key, figures[i].value);
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
+        json_object_set_new(object, entries[i].key, entries[i].value);
     return object;
 }
 
-/* Heads of the cells that say which row it is, and the cells. */
+/* Heads of the cells that say which row it is. */
 #define WHICH "mode x devices", "model", "global batch"
 
-static void begin_row(json_t *table, const bench_case *c)
+static void add_speed(const figures *f, json_t *table)
 {
-    table_row(table);
-    table_cell(table, "%s%s x %d", c->torch ? "torch " : "", strategy_about(c->mode)->name,
-               c->world);
-    table_cell(table, "%s", c->model);
-    table_cell(table, "%d", c->global_batch);
-}
-
-static void add_speed_row(const bench_rows *rows, int row, json_t *table)
-{
-    const bench_row *r = &rows->list[row];
     char note[BENCH_FAILURE_BYTES + 64];
-    bench_summary s = bench_row_summary(rows, row, BENCH_FIELD(images_per_s));
-    begin_row(table, r->c);
-    table_cell(table, "%s", scaling_of(r->c));
-    if (s.n == 0) {
+    table_cell(table, "%s", scaling_of(f->c));
+    if (f->speed.n == 0) {
         snprintf(note, sizeof note, "not measured: %s",
-                 r->failure[0] != '\0' ? r->failure : "stopped before its turn");
+                 f->row->failure[0] != '\0' ? f->row->failure : "stopped before its turn");
         table_note(table, note);
         return;
     }
-    table_number(table, s.median);
-    table_interval(table, s.low, s.high);
-    table_number(table, ms(rows, row, BENCH_FIELD(step_s)));
-    table_number(table, 100 * bench_row_efficiency(rows, row));
-    bench_row_why(rows, row, note);
+    table_number(table, f->speed.median);
+    table_interval(table, f->speed.low, f->speed.high);
+    table_number(table, 1e3 * f->step_s);
+    table_number(table, 100 * efficiency_of(f));
+    explain(f, note);
     table_note(table, note);
 }
 
 /* What a rank does itself, and what it says or hears: a table each. */
-static const moment WORK[] = {MOMENT_LOAD, MOMENT_FORWARD, MOMENT_BACKWARD, MOMENT_OPTIMIZER,
-                              MOMENT_ACCELERATOR};
-static const moment TALK[] = {MOMENT_BROADCAST, MOMENT_SCATTER, MOMENT_GATHER, MOMENT_REDUCE,
-                              MOMENT_WAITING};
-enum { N_WORK = sizeof WORK / sizeof WORK[0], N_TALK = sizeof TALK / sizeof TALK[0] };
-
-static void add_phases(const bench_rows *rows, int row, const moment *phases, int n, json_t *table)
+static void add_work(const figures *f, json_t *table)
 {
-    double phase_s[N_PHASES];
-    begin_row(table, rows->list[row].c);
-    bench_row_phases(rows, row, phase_s);
-    for (int i = 0; i < n; i++)
-        table_number(table, 1e3 * phase_s[phases[i]]);
+    static const moment phases[] = {MOMENT_LOAD, MOMENT_FORWARD, MOMENT_BACKWARD, MOMENT_OPTIMIZER,
+                                    MOMENT_ACCELERATOR};
+    for (int i = 0; i < (f->rows->is_cuda ? 5 : 4); i++)
+        table_number(table, 1e3 * f->phase_s[phases[i]]);
+    table_number(table, 1e3 * f->whole_step_s);
 }
 
-static void add_work_row(const bench_rows *rows, int row, json_t *table)
+static void add_talk(const figures *f, json_t *table)
 {
-    add_phases(rows, row, WORK, rows->is_cuda ? N_WORK : N_WORK - 1, table);
-    table_number(table, ms(rows, row, BENCH_FIELD(whole_step_s)));
+    static const moment phases[] = {MOMENT_BROADCAST, MOMENT_SCATTER, MOMENT_GATHER, MOMENT_REDUCE,
+                                    MOMENT_WAITING};
+    for (int i = 0; i < 5; i++)
+        table_number(table, 1e3 * f->phase_s[phases[i]]);
+    table_number(table, 1e3 * f->comm_total_s);
 }
 
-static void add_talk_row(const bench_rows *rows, int row, json_t *table)
+static void add_traffic(const figures *f, json_t *table)
 {
-    add_phases(rows, row, TALK, N_TALK, table);
-    table_number(table, 1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_total_s)));
-}
-
-static void add_traffic_row(const bench_rows *rows, int row, json_t *table)
-{
-    begin_row(table, rows->list[row].c);
     for (size_t i = 0; i < N_BYTES; i++)
-        table_number(table, bench_row_median(rows, row, BYTES[i].field) / MEBIBYTE);
-    table_number(table, bench_row_peak(rows, row));
+        table_number(table, f->bytes[i] / MEBIBYTE);
+    table_number(table, f->peak_mib);
 }
 
-static bool has_phases(const bench_rows *rows, int row)
+static bool has_phases(const figures *f)
 {
-    return isfinite(bench_row_phase_sum(rows, row));
+    return isfinite(f->phase_share);
 }
 
-static bool has_phases_of_host(const bench_rows *rows, int row)
+static bool has_phases_of_host(const figures *f)
 {
-    return !rows->is_cuda && has_phases(rows, row);
+    return !f->rows->is_cuda && has_phases(f);
 }
 
-static bool has_phases_of_gpu(const bench_rows *rows, int row)
+static bool has_phases_of_gpu(const figures *f)
 {
-    return rows->is_cuda && has_phases(rows, row);
+    return f->rows->is_cuda && has_phases(f);
 }
 
-static bool has_traffic(const bench_rows *rows, int row)
+static bool has_traffic(const figures *f)
 {
-    return isfinite(bench_row_median(rows, row, BENCH_FIELD(sent_bytes))) ||
-           isfinite(bench_row_peak(rows, row));
+    return isfinite(f->bytes[0]) || isfinite(f->peak_mib);
 }
 
 #define WHERE "Where a step goes, warm-up epochs included, ms on rank 0 or the master"
@@ -420,29 +384,29 @@ static bool has_traffic(const bench_rows *rows, int row)
 static const struct {
     const char *title;
     const char *columns[20];
-    bool (*has)(const bench_rows *rows, int row); /* NULL: all */
-    void (*add)(const bench_rows *rows, int row, json_t *table);
+    bool (*has)(const figures *f);                /* NULL: all */
+    void (*add)(const figures *f, json_t *table); /* the cells after those of WHICH */
 } TABLES[] = {
     {"Speed, and why",
      {WHICH, "scaling", "images/s", "95 % interval", "step ms", "efficiency %, median of pairs"},
      NULL,
-     add_speed_row},
+     add_speed},
     {WHERE,
      {WHICH, "data", "forward", "backward", "optimizer", "step, warm-up included"},
      has_phases_of_host,
-     add_work_row},
+     add_work},
     {WHERE,
      {WHICH, "data", "forward", "backward", "optimizer", "accelerator", "step, warm-up included"},
      has_phases_of_gpu,
-     add_work_row},
+     add_work},
     {"Communication in it, and waiting for others, ms",
      {WHICH, "broadcast", "scatter", "gather", "reduce", "waiting", "all, hidden too"},
      has_phases,
-     add_talk_row},
+     add_talk},
     {"Traffic of a step and memory, MiB",
      {WHICH, "rank 0 sends", "receives", "busiest sends", "receives", "peak of a device"},
      has_traffic,
-     add_traffic_row},
+     add_traffic},
 };
 
 /* A table without rows is left out. */
@@ -451,11 +415,17 @@ static void add_tables(json_t *document, const bench_rows *rows)
     for (size_t t = 0; t < sizeof TABLES / sizeof TABLES[0]; t++) {
         json_t *table = NULL;
         for (int i = 0; i < rows->cases->count; i++) {
-            if (TABLES[t].has != NULL && !TABLES[t].has(rows, i))
+            const figures f = figures_of(rows, i);
+            if (TABLES[t].has != NULL && !TABLES[t].has(&f))
                 continue;
             if (table == NULL)
                 table = report_table(document, TABLES[t].title, TABLES[t].columns);
-            TABLES[t].add(rows, i, table);
+            table_row(table);
+            table_cell(table, "%s%s x %d", f.c->torch ? "torch " : "",
+                       strategy_about(f.c->mode)->name, f.c->world);
+            table_cell(table, "%s", f.c->model);
+            table_cell(table, "%d", f.c->global_batch);
+            TABLES[t].add(&f, table);
         }
     }
 }
@@ -463,8 +433,9 @@ static void add_tables(json_t *document, const bench_rows *rows)
 /* "1.53 times as fast as" or "0.8 times as fast as", with what it rests on. */
 static void say_ratio(json_t *document, const bench_rows *rows, int a, int b)
 {
-    char name[BENCH_CASE_BYTES], other[BENCH_CASE_BYTES], interval[INTERVAL_BYTES] = "";
-    bench_summary s = bench_rows_ratio(rows, a, b);
+    char name[BENCH_CASE_BYTES], other[BENCH_CASE_BYTES];
+    char interval[INTERVAL_BYTES] = ", too few for an interval";
+    bench_summary s = ratio_of(rows, a, b);
     if (s.n == 0)
         return;
     bench_case_name(rows->list[a].c, name);
@@ -473,8 +444,7 @@ static void say_ratio(json_t *document, const bench_rows *rows, int a, int b)
         snprintf(interval, sizeof interval, ", %.0f %% interval %.2f to %.2f", 100 * s.coverage,
                  s.low, s.high);
     report_say(document, REPORT_SUMMARY, "%s: %.2f times the images per second of %s (%d pair%s%s)",
-               name, s.median, other, s.n, s.n == 1 ? "" : "s",
-               interval[0] != '\0' ? interval : ", too few for an interval");
+               name, s.median, other, s.n, s.n == 1 ? "" : "s", interval);
 }
 
 /* Ours against PyTorch's, and ddp against the modes that go through a master. */
@@ -505,12 +475,12 @@ static void say_notes(json_t *document, const bench_rows *rows, const json_t *no
         report_say(document, REPORT_NOTES, "%s", json_string_value(text));
     for (int i = 0; i < rows->cases->count; i++) {
         const bench_row *r = &rows->list[i];
-        double sum = bench_row_phase_sum(rows, i);
-        bench_summary s = bench_row_summary(rows, i, BENCH_FIELD(images_per_s));
+        const figures f = figures_of(rows, i);
+        const bench_summary s = f.speed;
         bench_case_name(r->c, name);
-        if (isfinite(sum) && fabs(sum - 1) > 0.05)
+        if (has_phases(&f) && fabs(f.phase_share - 1) > 0.05)
             report_say(document, REPORT_NOTES, "%s: its phases add up to %.0f %% of the step", name,
-                       100 * sum);
+                       100 * f.phase_share);
         if (s.n > 0 && r->failure[0] != '\0')
             report_say(document, REPORT_NOTES, "%s: a run does not count: %s", name, r->failure);
         if (s.n > 0 && s.n < rows->repeats)
@@ -594,21 +564,6 @@ static bool is_in(const view *v, int row)
            (v->weak ? c->weak : c->strong) && bench_row_samples(v->rows, row) > 0;
 }
 
-/* A value of a row with the ends of its interval; all NAN if it is not known. */
-typedef bench_summary value_fn(const bench_rows *rows, int row);
-
-static bench_summary speed_of(const bench_rows *rows, int row)
-{
-    return bench_row_summary(rows, row, BENCH_FIELD(images_per_s));
-}
-
-static bench_summary traffic_of(const bench_rows *rows, int row)
-{
-    double bytes = bench_row_median(rows, row, BENCH_FIELD(sent_busiest_bytes)) +
-                   bench_row_median(rows, row, BENCH_FIELD(received_busiest_bytes));
-    return (bench_summary){.median = bytes / 1048576.0, .low = (double)NAN, .high = (double)NAN};
-}
-
 static json_t *new_plot(const view *v, const char *what, const char *title, const char *y)
 {
     char name[NAME_BYTES], text[TEXT_BYTES];
@@ -622,6 +577,21 @@ static json_t *new_plot(const view *v, const char *what, const char *title, cons
     return plot;
 }
 
+/* A value of a row with the ends of its interval; all NAN if it is not known. */
+typedef bench_summary value_fn(const figures *f);
+
+static bench_summary speed_of(const figures *f)
+{
+    return f->speed;
+}
+
+static bench_summary traffic_of(const figures *f)
+{
+    return (bench_summary){.median = (f->bytes[BUSIEST] + f->bytes[BUSIEST + 1]) / MEBIBYTE,
+                           .low = (double)NAN,
+                           .high = (double)NAN};
+}
+
 /* The curve of one mode over the world sizes, if it has points. */
 static void add_mode(const view *v, json_t *plot, bool torch, strategy_kind mode, value_fn *value)
 {
@@ -629,9 +599,9 @@ static void add_mode(const view *v, json_t *plot, bool torch, strategy_kind mode
     json_t *series = NULL;
     snprintf(name, sizeof name, "%s%s", torch ? "torch " : "", strategy_about(mode)->name);
     for (int i = 0; i < v->rows->cases->count; i++) {
-        const bench_case *c = v->rows->list[i].c;
-        bench_summary s = value(v->rows, i);
-        if (!is_in(v, i) || c->torch != torch || c->mode != mode || !isfinite(s.median))
+        const figures f = figures_of(v->rows, i);
+        const bench_summary s = value(&f);
+        if (!is_in(v, i) || f.c->torch != torch || f.c->mode != mode || !isfinite(s.median))
             continue;
         if (series == NULL) {
             series = report_series(plot, name);
@@ -640,7 +610,7 @@ static void add_mode(const view *v, json_t *plot, bool torch, strategy_kind mode
         }
         json_array_append_new(
             json_object_get(series, "points"),
-            json_pack("[i, o, o, o]", c->world, report_number(s.median, PLOT_DIGITS),
+            json_pack("[i, o, o, o]", f.c->world, report_number(s.median, PLOT_DIGITS),
                       report_number(s.low, PLOT_DIGITS), report_number(s.high, PLOT_DIGITS)));
     }
 }
@@ -656,50 +626,34 @@ static void plot_modes(const view *v, value_fn *value, const char *what, const c
             add_mode(v, plot, torch != 0, (strategy_kind)mode, value);
 }
 
-/* What a phase adds to each bar. What is not known has no height; a phase without any height is
- * left out. */
-static void add_phase(const view *v, json_t *plot, moment phase)
-{
-    double phase_s[N_PHASES];
-    json_t *points = json_array();
-    bool used = false;
-    for (int i = 0; i < v->rows->cases->count; i++) {
-        if (!is_in(v, i) || !isfinite(bench_row_phase_sum(v->rows, i)))
-            continue;
-        bench_row_phases(v->rows, i, phase_s);
-        used = used || phase_s[phase] > 0;
-        json_array_append_new(points, report_number(1e3 * phase_s[phase], PLOT_DIGITS));
-    }
-    if (used)
-        json_object_set(report_series(plot, moment_about(phase)->name), "points", points);
-    json_decref(points);
-}
-
-/* One bar per row, in the order of the table. */
+/* One bar per row, in the order of the table, and in it what each phase adds. What is not known has
+ * no height; a phase without any height is left out. */
 static void plot_phases(const view *v)
 {
-    json_t *labels = json_array();
+    json_t *labels = json_array(), *points[N_PHASES];
+    bool used[N_PHASES] = {false};
     json_t *plot = new_plot(v, "phases", "Where a step goes",
                             "ms per step, warm-up included, rank 0 or the master");
     json_object_set_new(plot, "labels", labels);
+    for (int p = 0; p < N_PHASES; p++)
+        points[p] = json_array();
     for (int i = 0; i < v->rows->cases->count; i++) {
-        const bench_case *c = v->rows->list[i].c;
-        if (is_in(v, i) && isfinite(bench_row_phase_sum(v->rows, i)))
-            json_array_append_new(labels, json_sprintf("%s%s x %d", c->torch ? "torch " : "",
-                                                       strategy_about(c->mode)->name, c->world));
+        const figures f = figures_of(v->rows, i);
+        if (!is_in(v, i) || !has_phases(&f))
+            continue;
+        json_array_append_new(labels, json_sprintf("%s%s x %d", f.c->torch ? "torch " : "",
+                                                   strategy_about(f.c->mode)->name, f.c->world));
+        for (int p = 0; p < N_PHASES; p++) {
+            used[p] = used[p] || f.phase_s[p] > 0;
+            json_array_append_new(points[p], report_number(1e3 * f.phase_s[p], PLOT_DIGITS));
+        }
     }
-    for (int phase = 0; phase < N_PHASES; phase++)
-        add_phase(v, plot, (moment)phase);
-}
-
-/* Is this the first row of its model and batch? */
-static bool is_first(const bench_cases *cases, int i)
-{
-    for (int k = 0; k < i; k++)
-        if (cases->list[k].batch == cases->list[i].batch &&
-            strcmp(cases->list[k].model, cases->list[i].model) == 0)
-            return false;
-    return true;
+    for (int p = 0; p < N_PHASES; p++) {
+        if (used[p])
+            json_object_set(report_series(plot, moment_about((moment)p)->name), "points",
+                            points[p]);
+        json_decref(points[p]);
+    }
 }
 
 static bool has_rows(const view *v)
@@ -712,9 +666,10 @@ static bool has_rows(const view *v)
 
 void dp_vs_ddp_plots(const bench_rows *rows, json_t *document)
 {
-    for (int i = 0; i < rows->cases->count; i++)
-        for (int weak = 0; weak < 2 && is_first(rows->cases, i); weak++) {
-            const bench_case *c = &rows->cases->list[i];
+    for (int i = 0; i < rows->cases->count; i++) {
+        const bench_case *c = rows->list[i].c;
+        bool begins = i == 0 || c[-1].batch != c->batch || strcmp(c[-1].model, c->model) != 0;
+        for (int weak = 0; weak < 2 && begins; weak++) {
             view v = {rows, c->model, c->batch, weak != 0, document};
             if (!has_rows(&v))
                 continue;
@@ -723,6 +678,7 @@ void dp_vs_ddp_plots(const bench_rows *rows, json_t *document)
             plot_modes(&v, traffic_of, "traffic", "Bytes on the busiest device",
                        "MiB sent and received per step");
         }
+    }
 }
 
 enum { CHILD_TIMEOUT_MS = 3600 * 1000 };
