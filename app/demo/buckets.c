@@ -1,6 +1,6 @@
 /* DDP's buckets in a real training: which tensors each has, when it left and when it was there, and
  * what time that saved. */
-#include "app/demo/child.h"
+#include "app/demo/demo.h"
 
 #include "base/memory.h"
 
@@ -17,7 +17,6 @@ enum {
 
 typedef struct buckets {
     demo *d;
-    training_run run;
     int64_t delay_ms; /* of each all-reduce */
     int steps, step;  /* step: the quickest of them */
     step_span spans[SPANS_MAX];
@@ -34,15 +33,15 @@ typedef struct costs {
 static status choose_step(buckets *b)
 {
     double least_ms = 0;
-    b->steps = (int)training_run_number(&b->run, NULL, "steps");
+    b->steps = (int)training_run_number(b->d, NULL, "steps");
     for (int step = 2; step <= b->steps; step++) {
-        size_t n = training_run_spans(&b->run, step, b->spans, 1);
+        size_t n = training_run_spans(b->d, step, b->spans, 1);
         if (n > 0 && (b->step == 0 || b->spans[0].end_ms < least_ms)) {
             b->step = step;
             least_ms = b->spans[0].end_ms;
         }
     }
-    b->n = training_run_spans(&b->run, b->step, b->spans, SPANS_MAX);
+    b->n = training_run_spans(b->d, b->step, b->spans, SPANS_MAX);
     return b->n > 0 ? STATUS_OK
                     : FAIL(STATUS_INVALID,
                            "the data set has only one batch; give a smaller --batch-size");
@@ -55,7 +54,7 @@ static status train(buckets *b, bool overlap)
     char cap[40] = "";
     if (o->bucket_cap_mb > 0)
         snprintf(cap, sizeof cap, " --bucket-cap-mb=%g", o->bucket_cap_mb);
-    TRY(training_run_do(&b->run,
+    TRY(training_run_do(b->d,
                         "--nproc-per-node=%d%s%s --inject-delay-ms=%lld -- --batch-size=%lld "
                         "--epochs=1 --limit=%lld --no-save-model",
                         ranks, cap, overlap ? "" : " --no-overlap", (long long)b->delay_ms,
@@ -98,7 +97,7 @@ static status show_buckets(buckets *b)
 {
     json_t *all = json_array();
     demo_begin(b->d, "The buckets of DDP on %d ranks", b->d->world_size);
-    demo_say(b->d, "%s", b->run.line);
+    demo_say(b->d, "%s", b->d->child.line);
     demo_say(b->d, "To send each gradient alone costs a wait each. To send all at once means to "
                    "wait for the last one. So DDP packs them into buckets, from the last layer to "
                    "the first: backward computes them in this order.");
@@ -223,7 +222,6 @@ static status show_all(buckets *b)
     costs with = {0}, without = {0};
     bool tells = b->d->rank == 0;
     if (tells) {
-        TRY(training_run_open(b->d, &b->run));
         TRY(train(b, true));
         with = costs_of(b);
         demo_fact(b->d, "overlap", costs_fact(b, &with));
@@ -247,7 +245,6 @@ status buckets_demo(demo *d)
     b->d = d;
     b->delay_ms = asked ? d->opts->inject_delay_ms : DELAY_MS;
     status st = show_all(b);
-    training_run_close(&b->run);
     free(b);
     return st;
 }

@@ -1,4 +1,4 @@
-#include "app/demo/child.h"
+#include "app/demo/demo.h"
 
 #include "app/common/json_value.h"
 #include "base/clock.h"
@@ -47,9 +47,10 @@ static void say_instead(char *text, const char *words, const char *other)
     }
 }
 
-static status watch(bench_child *place, demo_child *out)
+static status watch(demo_child *out)
 {
     bench_words words = {.n = 0};
+    bench_child *place = &out->place;
     subprocess_end end;
     int64_t start_ns = clock_now_ns();
     read_words(out->line, place->folder, &words);
@@ -71,11 +72,23 @@ static status watch(bench_child *place, demo_child *out)
     return STATUS_OK;
 }
 
+static void forget(demo_child *child)
+{
+    free(child->out);
+    free(child->err);
+    json_decref(child->result);
+    json_decref(child->trace);
+    child->out = child->err = NULL;
+    child->result = child->trace = NULL;
+}
+
 /* bench_child_close; then a signal that came since bench_child_open ends this process, as it would
- * have. Leaves this thread's message alone. */
+ * have. */
 static void close_place(bench_child *place)
 {
     status_kept cause;
+    if (place->folder[0] == '\0')
+        return;
     status_keep(&cause);
     bench_child_release_signals(place);
     int stop = place->signals.first;
@@ -85,26 +98,26 @@ static void close_place(bench_child *place)
     status_restore(&cause);
 }
 
-status demo_child_run(demo_child *out, const char *words, ...)
+void demo_child_close(demo *d)
 {
-    bench_child place;
-    va_list args;
-    *out = (demo_child){.line = "mnist_ddp "};
-    size_t used = strlen(out->line);
-    va_start(args, words);
-    vsnprintf(out->line + used, sizeof out->line - used, words, args);
-    va_end(args);
-    TRY(bench_child_open(TIMEOUT_MS, &place));
-    status st = watch(&place, out);
-    close_place(&place);
-    return status_context(st, "%s", out->line);
+    forget(&d->child);
+    close_place(&d->child.place);
 }
 
-void demo_child_free(demo_child *child)
+status demo_child_run(demo *d, const char *words, ...)
 {
-    free(child->out);
-    free(child->err);
-    *child = (demo_child){.line = ""};
+    demo_child *child = &d->child;
+    char own[DEMO_LINE_BYTES - sizeof "mnist_ddp "];
+    va_list args;
+    va_start(args, words);
+    vsnprintf(own, sizeof own, words, args);
+    va_end(args);
+    snprintf(child->line, sizeof child->line, "mnist_ddp %s", own);
+    forget(child);
+    TRY(bench_child_open(TIMEOUT_MS, &child->place));
+    status st = watch(child);
+    close_place(&child->place);
+    return status_context(st, "%s", child->line);
 }
 
 static bool is_wanted(const char *line, const char *const *starts)
@@ -162,37 +175,20 @@ void demo_child_quote(demo *d, const char *text, const char *const *starts)
     }
 }
 
-status training_run_open(const demo *d, training_run *out)
+void training_run_path(const demo *d, const char *name, char out[FILE_PATH_BYTES])
 {
-    out->d = d;
-    return bench_child_open(d->opts->timeout * 1000, &out->place);
+    snprintf(out, FILE_PATH_BYTES, "%.*s/%s", FILE_PATH_BYTES - 64, d->child.place.folder, name);
 }
 
-static void forget(training_run *t)
+status training_run_do(demo *d, const char *flags, ...)
 {
-    json_decref(t->result);
-    json_decref(t->trace);
-    t->result = NULL;
-    t->trace = NULL;
-}
-
-void training_run_close(training_run *t)
-{
-    forget(t);
-    close_place(&t->place);
-}
-
-void training_run_path(const training_run *t, const char *name, char out[FILE_PATH_BYTES])
-{
-    snprintf(out, FILE_PATH_BYTES, "%.*s/%s", FILE_PATH_BYTES - 64, t->place.folder, name);
-}
-
-status training_run_do(training_run *t, const char *flags, ...)
-{
-    const options *o = t->d->opts;
+    const options *o = d->opts;
+    demo_child *t = &d->child;
     char path[FILE_PATH_BYTES], own[DEMO_LINE_BYTES];
     bench_words w = {.n = 0};
     va_list args;
+    if (t->place.folder[0] == '\0')
+        TRY(bench_child_open(o->timeout * 1000, &t->place));
     va_start(args, flags);
     vsnprintf(own, sizeof own, flags, args);
     va_end(args);
@@ -211,13 +207,14 @@ status training_run_do(training_run *t, const char *flags, ...)
     bench_words_split(&w, "--model=%s %s %s", o->model, own, rest + strlen(" -- "));
     forget(t);
     TRY(status_context(bench_child_run(&t->place, &w, &t->result), "%s", t->line));
-    training_run_path(t, "trace.json", path);
+    training_run_path(d, "trace.json", path);
     return json_text_read(path, TRACE_BYTES, &t->trace);
 }
 
-double training_run_number(const training_run *t, const char *object, const char *key)
+double training_run_number(const demo *d, const char *object, const char *key)
 {
-    const json_t *from = object != NULL ? json_object_get(t->result, object) : t->result;
+    const json_t *from =
+        object != NULL ? json_object_get(d->child.result, object) : d->child.result;
     const json_t *value = json_object_get(from, key);
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
@@ -265,9 +262,9 @@ static const json_t *find_step(const json_t *events, int64_t step)
     return NULL;
 }
 
-size_t training_run_spans(const training_run *t, int64_t step, step_span *out, size_t max)
+size_t training_run_spans(const demo *d, int64_t step, step_span *out, size_t max)
 {
-    const json_t *events = json_object_get(t->trace, "traceEvents");
+    const json_t *events = json_object_get(d->child.trace, "traceEvents");
     const json_t *whole = find_step(events, step);
     size_t i, n = 0;
     json_t *event;

@@ -8,6 +8,7 @@
 #ifndef MNIST_DDP_APP_DEMO_DEMO_H
 #define MNIST_DDP_APP_DEMO_DEMO_H
 
+#include "app/bench/child.h"
 #include "app/options/options.h"
 #include "dist/process_group/process_group.h"
 #include "dist/rendezvous.h"
@@ -16,6 +17,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+
+/* A command of this program that a rank has run, the latest one. */
+enum { DEMO_LINE_BYTES = 512 };
+typedef struct demo_child {
+    char line[DEMO_LINE_BYTES]; /* as one types it: "mnist_ddp run --dry-run true" */
+    int exit_code;              /* 128 + n for signal n */
+    double elapsed_s;
+    char *out, *err;        /* what it has written */
+    json_t *result, *trace; /* of a training: as --json prints it, and as --trace writes it */
+    bench_child place;      /* whose folder has the training's files; closed if it is zeroed */
+} demo_child;
 
 /* One rank of a demonstration. */
 typedef struct demo {
@@ -28,6 +40,7 @@ typedef struct demo {
     json_t *document; /* of rank 0: what has been shown */
     json_t *frame;    /* what this rank tells of the frame under way */
     int frames;
+    demo_child child;
     bool lost;       /* memory was short: demo_show fails */
     int print_error; /* stdout took no more, by this errno; the rest is not printed; 0: it does */
 } demo;
@@ -69,6 +82,49 @@ status demo_swap(const demo *d, const collective both[2]);
 
 /* Rank 0 sets a small text of the demonstration in the job's store, and all get it. */
 status demo_share(const demo *d, const char *key, char *text, size_t size_bytes);
+
+/* Runs mnist_ddp with these words, each of which has no blanks, and waits; sets d->child. What it
+ * writes beside stdout and stderr goes to a folder that is removed. STATUS_TIMEOUT if it is killed
+ * after 30 s. A signal that stops this process kills the command first. */
+status demo_child_run(demo *d, const char *words, ...) __attribute__((format(printf, 2, 3)));
+
+/* Rows of the frame: the lines of a text that begin with one of `starts` (NULL at the end; blanks
+ * before them do not count), broken to fit the page; "..." for what is left out between them.
+ * `starts` NULL: all lines. */
+void demo_child_quote(demo *d, const char *text, const char *const *starts);
+
+/* Trains: one thread a rank on the CPU, no tests, with these flags, none of which has blanks. Those
+ * after " -- " do not stand in the line. Sets line, result and trace of d->child. */
+status training_run_do(demo *d, const char *flags, ...) __attribute__((format(printf, 2, 3)));
+
+/* A number of the result; "bytes" "sent" is one below another. NaN if it is not there. */
+double training_run_number(const demo *d, const char *object, const char *key);
+
+/* "sent_busiest" of result.json's bytes of one optimizer step, and the like. */
+static inline int64_t training_run_bytes(const demo *d, const char *key)
+{
+    return (int64_t)training_run_number(d, "bytes", key);
+}
+
+/* A file that the training has left: its path. Valid until the next one. */
+void training_run_path(const demo *d, const char *name, char out[FILE_PATH_BYTES]);
+
+/* What one rank did in one optimizer step, from the trace, which its texts belong to. */
+typedef struct step_span {
+    const char *lane;        /* "main", "communication", "transfers of replica 1" */
+    const char *name;        /* "fc1 backward" */
+    const char *parameters;  /* of a bucket; NULL */
+    int64_t bytes;           /* that it moves; -1: it moves nothing */
+    double begin_ms, end_ms; /* since the step's beginning */
+} step_span;
+
+/* Up to `max` spans of rank 0 that begin in step `step`, which itself is the first of them; a
+ * lane's are in the order of their beginnings. How many; 0: there is no such step. */
+size_t training_run_spans(const demo *d, int64_t step, step_span *out, size_t max);
+
+/* Frees what it holds, and removes the folder. A signal that came meanwhile then ends this process.
+ * Leaves this thread's message alone. */
+void demo_child_close(demo *d);
 
 /* Shows the frame. Blocks until all ranks have told theirs, and the reader has had time. */
 status demo_show(demo *d);

@@ -212,7 +212,9 @@ static status run(demo *d, int *exit_code)
     *exit_code = EXIT_CODE_RENDEZVOUS;
     TRY(open_demo(d, entry));
     *exit_code = EXIT_CODE_INTERNAL;
-    TRY(entry->show(d));
+    status st = entry->show(d);
+    demo_child_close(d);
+    TRY(st);
     TRY(process_group_barrier(d->group));
     rendezvous_leave(d->rdzv); /* what cannot be written is not the other ranks' failure */
     *exit_code = EXIT_CODE_OUTPUT;

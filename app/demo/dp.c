@@ -1,6 +1,6 @@
 /* DataParallel: one process, a thread per replica. All numbers are those of a training with
  * --mode=dp, from its trace: the bytes of a transfer say how many images went. */
-#include "app/demo/child.h"
+#include "app/demo/demo.h"
 
 #include "data/dataset.h"
 #include "model/network.h"
@@ -11,23 +11,29 @@
 enum { REPLICAS = 3, REPLICAS_MAX = 8, BATCH = 30, STEP = 2, SPANS_MAX = 4096 };
 
 /* What crosses the link between the master and one replica in a step. */
-typedef struct link_bytes {
-    int64_t parameters, images, numbers, logits, dlogits, gradients;
-} link_bytes;
+enum { PARAMETERS, IMAGES, NUMBERS, LOGITS, DLOGITS, GRADIENTS, KINDS };
+static const struct {
+    const char *name;
+    bool is_sent; /* by the master */
+} KIND[KINDS] = {{"weights", true},
+                 {"images", true},
+                 {"numbers of images", true},
+                 {"outputs", false},
+                 {"gradients of outputs", true},
+                 {"gradients of weights", false}};
 
 typedef struct dp {
     demo *d;
-    training_run run;
     int replicas, batch;
-    link_bytes links[REPLICAS_MAX]; /* [0], the master's own, is empty */
-    int64_t sent, received;         /* by the master, in a step */
+    int64_t links[REPLICAS_MAX][KINDS]; /* bytes; [0], the master's own, is empty */
+    int64_t sent, received;             /* by the master, in a step */
 } dp;
 
 static int rows_of(const dp *p, int replica)
 {
     int rows = p->batch;
     if (replica > 0)
-        return (int)(p->links[replica].images / (int64_t)(DATASET_PIXELS * sizeof(float)));
+        return (int)(p->links[replica][IMAGES] / (int64_t)(DATASET_PIXELS * sizeof(float)));
     for (int i = 1; i < p->replicas; i++)
         rows -= rows_of(p, i);
     return rows;
@@ -35,18 +41,18 @@ static int rows_of(const dp *p, int replica)
 
 /* A replica first gets the parameters, then images, then their numbers, then the logits'
  * gradients; so its receives are told apart by their order. */
-static void note_transfer(link_bytes *link, const step_span *s)
+static void note_transfer(int64_t link[KINDS], const step_span *s)
 {
-    int64_t *received[] = {&link->images, &link->numbers, &link->dlogits};
+    static const int received[] = {IMAGES, NUMBERS, DLOGITS};
     if (strcmp(s->name, "broadcast") == 0)
-        link->parameters = s->bytes;
+        link[PARAMETERS] = s->bytes;
     else if (strcmp(s->name, "send") == 0)
-        link->logits = s->bytes;
+        link[LOGITS] = s->bytes;
     else if (strcmp(s->name, "reduce") == 0)
-        link->gradients = s->bytes;
-    for (size_t i = 0; i < 3 && strcmp(s->name, "recv") == 0; i++)
-        if (*received[i] == 0) {
-            *received[i] = s->bytes;
+        link[GRADIENTS] = s->bytes;
+    for (int i = 0; i < 3 && strcmp(s->name, "recv") == 0; i++)
+        if (link[received[i]] == 0) {
+            link[received[i]] = s->bytes;
             break;
         }
 }
@@ -55,24 +61,23 @@ static status read_links(dp *p)
 {
     static step_span spans[SPANS_MAX];
     char lane[64];
-    size_t n = training_run_spans(&p->run, STEP, spans, SPANS_MAX);
+    size_t n = training_run_spans(p->d, STEP, spans, SPANS_MAX);
     for (int i = 1; i < p->replicas; i++) {
         snprintf(lane, sizeof lane, "transfers of replica %d", i);
         for (size_t k = 0; k < n; k++)
             if (strcmp(spans[k].lane, lane) == 0)
-                note_transfer(&p->links[i], &spans[k]);
+                note_transfer(p->links[i], &spans[k]);
     }
-    p->sent = training_run_bytes(&p->run, "sent");
-    p->received = training_run_bytes(&p->run, "received");
+    p->sent = training_run_bytes(p->d, "sent");
+    p->received = training_run_bytes(p->d, "received");
     return n > 0 ? STATUS_OK : FAIL(STATUS_INVALID, "the trace has no step %d", (int)STEP);
 }
 
 /* A training of STEP steps, as `flags` say it: each of `n` devices takes `images` in a step. */
 static status train(dp *p, const char *flags, int n, int images)
 {
-    return training_run_do(&p->run,
-                           "%s=%d --batch-size=%d -- --epochs=1 --limit=%d --no-save-model", flags,
-                           p->replicas, images, STEP * n * images);
+    return training_run_do(p->d, "%s=%d --batch-size=%d -- --epochs=1 --limit=%d --no-save-model",
+                           flags, p->replicas, images, STEP * n * images);
 }
 
 static status show_start(dp *p)
@@ -83,7 +88,7 @@ static status show_start(dp *p)
              "of the model, a replica. Replica 0 is the master: it has the weights, the batch and "
              "the optimizer.");
     demo_say(p->d, "What follows is step %d of a real training:", (int)STEP);
-    demo_say(p->d, "%s", p->run.line);
+    demo_say(p->d, "%s", p->d->child.line);
     return demo_show(p->d);
 }
 
@@ -94,8 +99,8 @@ static status show_copies(dp *p)
              "Before every batch the master copies all weights to the other replicas. Those of "
              "the step before are old: only the master's optimizer makes steps.");
     for (int i = 1; i < p->replicas; i++)
-        if (p->links[i].parameters > 0)
-            demo_arrow(p->d, 0, i, "weights, %lld bytes", (long long)p->links[i].parameters);
+        if (p->links[i][PARAMETERS] > 0)
+            demo_arrow(p->d, 0, i, "weights, %lld bytes", (long long)p->links[i][PARAMETERS]);
     return demo_show(p->d);
 }
 
@@ -115,7 +120,7 @@ static status show_cut(dp *p)
     for (int i = 1; i < p->replicas; i++)
         if (rows_of(p, i) > 0)
             demo_arrow(p->d, 0, i, "%d images, %lld bytes", rows_of(p, i),
-                       (long long)p->links[i].images);
+                       (long long)p->links[i][IMAGES]);
     demo_columns(p->d, "", "input size", "output size", NULL);
     for (int i = 0; i < p->replicas; i++) {
         snprintf(who, sizeof who, "inside, replica %d", i);
@@ -137,33 +142,24 @@ static status show_return(dp *p)
                    "while the others wait. It sends each the gradient of its outputs. Each goes "
                    "backward, and the master adds up the gradients of all weights.");
     for (int i = 1; i < p->replicas; i++)
-        if (p->links[i].gradients > 0)
-            demo_arrow(p->d, i, 0, "gradients, %lld bytes", (long long)p->links[i].gradients);
+        if (p->links[i][GRADIENTS] > 0)
+            demo_arrow(p->d, i, 0, "gradients, %lld bytes", (long long)p->links[i][GRADIENTS]);
     return demo_show(p->d);
 }
 
 static status show_traffic(dp *p)
 {
-    link_bytes sum = {0};
-    for (int i = 1; i < p->replicas; i++) {
-        const link_bytes *link = &p->links[i];
-        sum.parameters += link->parameters;
-        sum.images += link->images;
-        sum.numbers += link->numbers;
-        sum.logits += link->logits;
-        sum.dlogits += link->dlogits;
-        sum.gradients += link->gradients;
-    }
     demo_begin(p->d, "What the master sends and receives in one step");
     demo_say(p->d, "All of it goes over the master's link. The images are few bytes. The weights "
                    "and their gradients are many, and go once to or from each other replica.");
     demo_columns(p->d, "bytes", "sent", "received", NULL);
-    demo_row(p->d, "weights|#%lld|#0", (long long)sum.parameters);
-    demo_row(p->d, "images|#%lld|#0", (long long)sum.images);
-    demo_row(p->d, "numbers of images|#%lld|#0", (long long)sum.numbers);
-    demo_row(p->d, "outputs|#0|#%lld", (long long)sum.logits);
-    demo_row(p->d, "gradients of outputs|#%lld|#0", (long long)sum.dlogits);
-    demo_row(p->d, "gradients of weights|#0|#%lld", (long long)sum.gradients);
+    for (int kind = 0; kind < KINDS; kind++) {
+        long long sum = 0;
+        for (int i = 1; i < p->replicas; i++)
+            sum += p->links[i][kind];
+        demo_row(p->d, "%s|#%lld|#%lld", KIND[kind].name, KIND[kind].is_sent ? sum : 0,
+                 KIND[kind].is_sent ? 0 : sum);
+    }
     demo_row(p->d, "all|#%lld|#%lld", (long long)p->sent, (long long)p->received);
     demo_fact(p->d, "sent", json_integer(p->sent));
     demo_fact(p->d, "received", json_integer(p->received));
@@ -175,8 +171,8 @@ static status show_ddp(dp *p)
 {
     int part = (p->batch - 1) / p->replicas + 1;
     TRY(train(p, "--mode=ddp --nproc-per-node", p->replicas, part));
-    int64_t sent = training_run_bytes(&p->run, "sent_busiest");
-    int64_t received = training_run_bytes(&p->run, "received_busiest");
+    int64_t sent = training_run_bytes(p->d, "sent_busiest");
+    int64_t received = training_run_bytes(p->d, "received_busiest");
     demo_begin(p->d, "DistributedDataParallel beside it");
     demo_say(p->d,
              "With DDP there are %d processes. Each has its own batch of %d and its own optimizer. "
@@ -188,19 +184,6 @@ static status show_ddp(dp *p)
     demo_fact(p->d, "ddp_sent", json_integer(sent));
     demo_fact(p->d, "ddp_received", json_integer(received));
     return demo_show(p->d);
-}
-
-static status show_all(dp *p)
-{
-    TRY(training_run_open(p->d, &p->run));
-    TRY(train(p, "--mode=dp --replicas", 1, p->batch));
-    TRY(read_links(p));
-    TRY(show_start(p));
-    TRY(show_copies(p));
-    TRY(show_cut(p));
-    TRY(show_return(p));
-    TRY(show_traffic(p));
-    return show_ddp(p);
 }
 
 static int replicas_of(const options *opts)
@@ -224,7 +207,12 @@ status dp_demo(demo *d)
             .replicas = replicas_of(d->opts),
             .batch = options_given(d->opts, "batch_size") ? (int)d->opts->batch_size : BATCH};
     d->member = "replica";
-    status st = show_all(&p);
-    training_run_close(&p.run);
-    return st;
+    TRY(train(&p, "--mode=dp --replicas", 1, p.batch));
+    TRY(read_links(&p));
+    TRY(show_start(&p));
+    TRY(show_copies(&p));
+    TRY(show_cut(&p));
+    TRY(show_return(&p));
+    TRY(show_traffic(&p));
+    return show_ddp(&p);
 }

@@ -1,5 +1,5 @@
 /* Each fault of --inject in a small training, and what the program says of it. */
-#include "app/demo/child.h"
+#include "app/demo/demo.h"
 #include "app/options/training_values.h"
 #include "app/train/fault.h"
 
@@ -101,7 +101,7 @@ static void tell_phases(demo *d, const char *document)
 
 static status show_fault(demo *d, const fault_shown *fault, const char *asked)
 {
-    demo_child child;
+    const demo_child *child = &d->child;
     const char *data_dir = d->opts->data_dir; /* may have blanks */
     bool measures = strstr(fault->flags, "--json") != NULL;
     demo_begin(d, "--inject=%s: %s", fault->name, fault->title);
@@ -111,22 +111,22 @@ static status show_fault(demo *d, const fault_shown *fault, const char *asked)
     TRY(demo_show(d));
     if (data_dir != NULL && setenv("MNIST_DDP_DATA", data_dir, 1) != 0)
         return FAIL(STATUS_NO_MEMORY, "a setting");
-    TRY(demo_child_run(&child,
+    TRY(demo_child_run(d,
                        "train --nproc-per-node=%d --model=mlp --device=cpu --limit=480 "
                        "--batch-size=16%s%s --inject=%s%s",
                        RANKS, strstr(fault->flags, "--epochs") != NULL ? "" : " --epochs=1",
                        fault->flags, asked != NULL ? asked : fault->name,
                        asked != NULL ? "" : fault->fields));
-    demo_begin(d, "It has ended after %.1f s, with exit code %d", child.elapsed_s, child.exit_code);
-    demo_say(d, "%s", child.line);
+    demo_begin(d, "It has ended after %.1f s, with exit code %d", child->elapsed_s,
+               child->exit_code);
+    demo_say(d, "%s", child->line);
     if (asked == NULL)
         demo_say(d, "%s", fault->look);
     if (measures)
-        tell_phases(d, child.out);
+        tell_phases(d, child->out);
     else
-        demo_child_quote(d, child.err, fault->lines);
-    demo_fact(d, fault->name, json_integer(child.exit_code));
-    demo_child_free(&child);
+        demo_child_quote(d, child->err, fault->lines);
+    demo_fact(d, fault->name, json_integer(child->exit_code));
     return demo_show(d);
 }
 

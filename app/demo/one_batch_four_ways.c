@@ -1,6 +1,6 @@
 /* One global batch, trained on in all modes, from the same weights. */
 #include "app/common/run_files.h"
-#include "app/demo/child.h"
+#include "app/demo/demo.h"
 #include "base/json_text.h"
 #include "model/checkpoint.h"
 #include "model/safetensors.h"
@@ -16,7 +16,6 @@ static const char *const MODE_NAMES[MODES] = {"single", "dp", "ddp", "ps"};
 
 typedef struct one_batch {
     demo *d;
-    training_run run;
     int batch;                          /* the global one */
     char lines[MODES][DEMO_LINE_BYTES]; /* the commands */
     double losses[MODES][STEPS];        /* of the batch, before each step */
@@ -29,7 +28,7 @@ static status read_losses(one_batch *b, double losses[STEPS])
     char path[FILE_PATH_BYTES], *text = NULL, *line;
     size_t size_bytes = 0;
     int steps = 0;
-    training_run_path(&b->run, "run/" RUN_FILE_METRICS, path);
+    training_run_path(b->d, "run/" RUN_FILE_METRICS, path);
     TRY(file_read(path, METRICS_BYTES, &text, &size_bytes));
     for (char *rest = text; (line = strsep(&rest, "\n")) != NULL;) {
         json_t *entry = json_text_parse(line, strlen(line), 0, NULL);
@@ -50,14 +49,14 @@ static status train(one_batch *b, int mode)
     if (mode > 0)
         snprintf(devices, sizeof devices, " %s=%d", has_ranks ? "--nproc-per-node" : "--replicas",
                  ranks);
-    TRY(training_run_do(&b->run,
+    TRY(training_run_do(b->d,
                         "--mode=%s%s --batch-size=%d -- --limit=%d --epochs=%d "
                         "--save-every=%depochs --optimizer=sgd --lr=0.05",
                         MODE_NAMES[mode], devices, has_ranks ? b->batch / ranks : b->batch,
                         b->batch, STEPS, STEPS));
-    snprintf(b->lines[mode], DEMO_LINE_BYTES, "%s", b->run.line);
+    snprintf(b->lines[mode], DEMO_LINE_BYTES, "%s", b->d->child.line);
     TRY(read_losses(b, b->losses[mode]));
-    training_run_path(&b->run, "run/" CHECKPOINT_MODEL, path);
+    training_run_path(b->d, "run/" CHECKPOINT_MODEL, path);
     return safetensors_open(path, &b->models[mode]);
 }
 
@@ -150,11 +149,8 @@ static status show_weights(one_batch *b)
 
 static status show_all(one_batch *b)
 {
-    if (b->d->rank == 0) {
-        TRY(training_run_open(b->d, &b->run));
-        for (int mode = 0; mode < MODES; mode++)
-            TRY(train(b, mode));
-    }
+    for (int mode = 0; mode < MODES && b->d->rank == 0; mode++)
+        TRY(train(b, mode));
     TRY(show_start(b));
     TRY(show_losses(b));
     return show_weights(b);
@@ -181,6 +177,5 @@ status one_batch_four_ways_demo(demo *d)
     status st = show_all(&b);
     for (int mode = 0; mode < MODES; mode++)
         safetensors_close(b.models[mode]);
-    training_run_close(&b.run);
     return st;
 }

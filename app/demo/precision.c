@@ -124,15 +124,11 @@ static float keep_f32(float value)
 }
 
 enum { F32, F16, BF16, FORMATS };
-
-static void list_formats(format out[FORMATS])
-{
-    out[F32] = (format){"float32", keep_f32, 8, 23, 0x1p-149f, FLT_MAX, 1 + FLT_EPSILON};
-    out[F16] = (format){
-        "fp16", round_f16, 5, 10, f16_to_f32(0x0001), f16_to_f32(0x7bff), f16_to_f32(0x3c01)};
-    out[BF16] = (format){
-        "bf16", round_bf16, 8, 7, bf16_to_f32(0x0001), bf16_to_f32(0x7f7f), bf16_to_f32(0x3f81)};
-}
+static const format formats[FORMATS] = {
+    {"float32", keep_f32, 8, 23, 0x1p-149f, FLT_MAX, 1 + FLT_EPSILON},
+    {"fp16", round_f16, 5, 10, 0x1p-24f, 65504, 1 + 0x1p-10f},
+    {"bf16", round_bf16, 8, 7, 0x1p-133f, 0x1.fep127f, 1 + 0x1p-7f},
+};
 
 static fate look_at(const numbers *p, const float *values, const format *in)
 {
@@ -153,7 +149,7 @@ static fate look_at(const numbers *p, const float *values, const format *in)
     return f;
 }
 
-static status show_formats(demo *d, const format formats[FORMATS])
+static status show_formats(demo *d)
 {
     demo_begin(d, "Two floats of 16 bits");
     demo_say(d, "A float has bits of exponent, which say how large or small it may be, and bits of "
@@ -186,7 +182,7 @@ static size_t sort_sizes(numbers *p)
     return n;
 }
 
-static status show_gradients(numbers *p, const format formats[FORMATS])
+static status show_gradients(numbers *p)
 {
     static const struct {
         const char *name;
@@ -210,7 +206,7 @@ static status show_gradients(numbers *p, const format formats[FORMATS])
     return demo_show(p->d);
 }
 
-static status show_rounding(numbers *p, const format formats[FORMATS])
+static status show_rounding(numbers *p)
 {
     demo_begin(p->d, "Rounded to 16 bits");
     demo_say(p->d, "A gradient below half of fp16's smallest number becomes 0: underflow. Its "
@@ -239,7 +235,7 @@ static status tell_scaled(numbers *p, const format *in, int factor, json_t *fact
     return STATUS_OK;
 }
 
-static status show_scaling(numbers *p, const format formats[FORMATS])
+static status show_scaling(numbers *p)
 {
     static const int exponents[] = {0, 4, 8, 12, 16, 24};
     json_t *facts = json_array();
@@ -268,7 +264,7 @@ static bool moves(const format *in, float weight, float gradient)
     return half_bits_of(in->round(before - LR * gradient)) != half_bits_of(before);
 }
 
-static status show_steps(numbers *p, const format formats[FORMATS])
+static status show_steps(numbers *p)
 {
     int64_t moved[FORMATS] = {0}, all = 0;
     TRY(network_export(p->net, network_parameters(p->net), p->scaled));
@@ -298,15 +294,13 @@ static status show_steps(numbers *p, const format formats[FORMATS])
 
 static status show_all(numbers *p)
 {
-    format formats[FORMATS];
-    list_formats(formats);
     TRY(open_network(p));
     TRY(train(p));
-    TRY(show_formats(p->d, formats));
-    TRY(show_gradients(p, formats));
-    TRY(show_rounding(p, formats));
-    TRY(show_scaling(p, formats));
-    return show_steps(p, formats);
+    TRY(show_formats(p->d));
+    TRY(show_gradients(p));
+    TRY(show_rounding(p));
+    TRY(show_scaling(p));
+    return show_steps(p);
 }
 
 status precision_demo(demo *d)

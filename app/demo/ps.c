@@ -1,7 +1,7 @@
 /* A parameter server: all ranks send their gradients to rank 0, which alone makes the step and
  * sends the new weights to all. First with one weight, by real sends and receives; then the bytes
  * of a real training. */
-#include "app/demo/child.h"
+#include "app/demo/demo.h"
 
 #include <stdio.h>
 
@@ -11,7 +11,6 @@ enum { STEPS = 2 };
 
 typedef struct ps {
     demo *d;
-    training_run run;
     double weight, gradient, mean; /* mean: of rank 0 */
 } ps;
 
@@ -83,12 +82,12 @@ static status train(ps *p, const char *mode)
 {
     char key[32];
     int ranks = p->d->world_size;
-    TRY(training_run_do(&p->run,
+    TRY(training_run_do(p->d,
                         "--mode=%s --nproc-per-node=%d -- "
                         "--batch-size=8 --epochs=1 --limit=%d --no-save-model",
                         mode, ranks, 8 * STEPS * ranks));
-    int64_t sent = training_run_bytes(&p->run, "sent_busiest");
-    int64_t received = training_run_bytes(&p->run, "received_busiest");
+    int64_t sent = training_run_bytes(p->d, "sent_busiest");
+    int64_t received = training_run_bytes(p->d, "received_busiest");
     demo_row(p->d, "%s|#%lld|#%lld", mode, (long long)sent, (long long)received);
     snprintf(key, sizeof key, "%s_sent", mode);
     demo_fact(p->d, key, json_integer(sent));
@@ -102,15 +101,14 @@ static status show_training(ps *p)
     demo_begin(p->d, "The same with a real model");
     demo_columns(p->d, "--mode", "sent", "received", NULL);
     if (p->d->rank == 0) {
-        TRY(training_run_open(p->d, &p->run));
         TRY(train(p, "ddp"));
         TRY(train(p, "ps"));
-        int64_t parameters = (int64_t)training_run_number(&p->run, NULL, "parameters");
+        int64_t parameters = (int64_t)training_run_number(p->d, NULL, "parameters");
         demo_say(p->d,
                  "%s. The model has %lld weights of 4 bytes: S = %lld bytes. Below are the bytes "
                  "of one step that the busiest rank sends and receives; with ps that is the "
                  "server.",
-                 p->run.line, (long long)parameters, (long long)(4 * parameters));
+                 p->d->child.line, (long long)parameters, (long long)(4 * parameters));
         demo_fact(p->d, "parameters", json_integer(parameters));
     }
     return demo_show(p->d);
@@ -128,19 +126,12 @@ static status show_scaling(ps *p)
     return demo_show(p->d);
 }
 
-static status show_all(ps *p)
-{
-    TRY(show_gradients(p));
-    TRY(show_push(p));
-    TRY(show_pull(p));
-    TRY(show_training(p));
-    return show_scaling(p);
-}
-
 status ps_demo(demo *d)
 {
     ps p = {.d = d, .weight = 1, .gradient = 0.25 * (d->rank + 1)};
-    status st = show_all(&p);
-    training_run_close(&p.run);
-    return st;
+    TRY(show_gradients(&p));
+    TRY(show_push(&p));
+    TRY(show_pull(&p));
+    TRY(show_training(&p));
+    return show_scaling(&p);
 }

@@ -3,7 +3,7 @@
 #include "dist/rendezvous.h"
 
 #include "app/common/json_value.h"
-#include "app/demo/child.h"
+#include "app/demo/demo.h"
 #include "base/clock.h"
 #include "base/host.h"
 #include "dist/membership/keys.h"
@@ -204,19 +204,17 @@ static status show_keys(demo *d, const rendezvous_place *place)
 /* Rank 0 alone starts one rank of two. */
 static status show_missing(demo *d)
 {
-    demo_child child = {.line = ""};
     demo_begin(d, "And if one does not come?");
     demo_say(d, "A wait has a deadline: --join-timeout, else 600 s. Here rank 0 of 2 is started, "
                 "and rank 1 is not. It waits for one second:");
     if (d->rank == 0) {
-        TRY(demo_child_run(&child,
+        TRY(demo_child_run(d,
                            "train --init-method=tcp://127.0.0.1:%d --world-size=2 --rank=0 "
                            "--join-timeout=1",
                            socket_address_free_port()));
-        demo_say(d, "%s", child.line);
-        demo_child_quote(d, child.err, NULL);
-        demo_fact(d, "missing_exit_code", json_integer(child.exit_code));
-        demo_child_free(&child);
+        demo_say(d, "%s", d->child.line);
+        demo_child_quote(d, d->child.err, NULL);
+        demo_fact(d, "missing_exit_code", json_integer(d->child.exit_code));
     }
     return demo_show(d);
 }

@@ -1,5 +1,5 @@
 /* What the launcher makes of --nnodes, --nproc-per-node and --node-rank: what it says itself. */
-#include "app/demo/child.h"
+#include "app/demo/demo.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -61,16 +61,14 @@ static int tell_nodes(demo *d, const char *text)
 
 static status show_ranks(demo *d)
 {
-    demo_child child;
-    TRY(demo_child_run(&child, "run --dry-run --nnodes=%d --nproc-per-node=%d true", NODES, NPROC));
+    TRY(demo_child_run(d, "run --dry-run --nnodes=%d --nproc-per-node=%d true", NODES, NPROC));
     demo_begin(d, "Which rank is where?");
     demo_say(d, "The launcher says what it would start on each node. It starts nothing:");
-    demo_say(d, "%s", child.line);
+    demo_say(d, "%s", d->child.line);
     demo_say(d, "It gives each process its place by environment variables, as torchrun does. The "
                 "lowest and the highest on each node are:");
     demo_columns(d, "NODE_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE", NULL);
-    demo_fact(d, "ranks", json_integer(tell_nodes(d, child.out)));
-    demo_child_free(&child);
+    demo_fact(d, "ranks", json_integer(tell_nodes(d, d->child.out)));
     TRY(demo_show(d));
     demo_begin(d, "A rank is not the number of a GPU");
     demo_say(d, "RANK = NODE_RANK x 8 + LOCAL_RANK. A process takes the GPU of its LOCAL_RANK: "
@@ -83,20 +81,18 @@ static status show_ranks(demo *d)
 
 static status show_refusal(demo *d)
 {
-    demo_child child;
-    TRY(demo_child_run(&child, "train --nnodes=%d --nproc-per-node=%d --node-rank=%d", NODES, NPROC,
+    TRY(demo_child_run(d, "train --nnodes=%d --nproc-per-node=%d --node-rank=%d", NODES, NPROC,
                        WRONG_NODE));
     demo_begin(d, "Why is --node-rank=%d refused?", WRONG_NODE);
-    demo_say(d, "%s", child.line);
+    demo_say(d, "%s", d->child.line);
     demo_say(d,
              "With three nodes the node ranks are 0, 1 and 2. Node rank %d would have ranks %d "
              "to %d of %d. The launcher says so before it starts a process, and ends with exit "
              "code %d:",
              WRONG_NODE, WRONG_NODE * NPROC, WRONG_NODE * NPROC + NPROC - 1, NODES * NPROC,
-             child.exit_code);
-    demo_child_quote(d, child.err, NULL);
-    demo_fact(d, "refused_with", json_integer(child.exit_code));
-    demo_child_free(&child);
+             d->child.exit_code);
+    demo_child_quote(d, d->child.err, NULL);
+    demo_fact(d, "refused_with", json_integer(d->child.exit_code));
     return demo_show(d);
 }
 
