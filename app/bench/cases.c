@@ -1,4 +1,4 @@
-#include "app/bench/cases.h"
+#include "app/bench/bench.h"
 
 #include "app/common/run_config.h"
 #include "base/text.h"

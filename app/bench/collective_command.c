@@ -4,7 +4,6 @@
 #include "app/bench/collective_bench.h"
 
 #include "app/bench/bench.h"
-#include "app/bench/cases.h"
 #include "app/common/core_binding.h"
 #include "app/common/debug_level.h"
 #include "app/common/device_list.h"

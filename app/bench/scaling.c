@@ -1,9 +1,6 @@
 /* mnist_ddp bench scaling: measures steps and all-reduces in children, repeated in turn. */
-#include "app/bench/scaling.h"
-
 #include "app/bench/bench.h"
-#include "app/bench/cases.h"
-#include "app/bench/measure.h"
+
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/report/report.h"

@@ -8,7 +8,7 @@
 #ifndef MNIST_DDP_APP_DEMO_DEMO_H
 #define MNIST_DDP_APP_DEMO_DEMO_H
 
-#include "app/bench/child.h"
+#include "app/bench/measure.h"
 #include "app/options/options.h"
 #include "dist/process_group/process_group.h"
 #include "dist/rendezvous.h"

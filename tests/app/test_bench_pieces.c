@@ -1,5 +1,4 @@
 /* What every benchmark is made of: statistics, measured children, documents. */
-#include "app/bench/child.h"
 #include "app/bench/measure.h"
 #include "app/report/report.h"
 #include "base/clock.h"

@@ -1,5 +1,5 @@
 /* The sentence that says why a run is as fast as it is, from made-up phases. */
-#include "app/bench/why.h"
+#include "app/bench/bench.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 

@@ -1,5 +1,5 @@
 /* What bench scaling makes of its flags and of DDP's buckets. */
-#include "app/bench/scaling.h"
+#include "app/bench/bench.h"
 #include "dist/ddp.h"
 #include "kernels/device_kind.h"
 #include "model/network.h"
