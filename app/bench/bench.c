@@ -69,11 +69,6 @@ status bench_folder_make(const options *opts, char *path)
     return file_make_folders(path);
 }
 
-json_t *bench_document(const options *opts, const char *title, int argc, char **argv)
-{
-    return report_create(&(report_head){"benchmark", opts->benchmark, title, argc, argv});
-}
-
 void bench_say_if_busy(json_t *document)
 {
     double load = 0;
@@ -97,19 +92,49 @@ status bench_page_write(const char *folder)
     return page_write(folder, "mnist_ddp: benchmarks", documents);
 }
 
-status bench_leave(const options *opts, bench_child *place, const char *folder, json_t *document)
+/* From here on a signal ends this process again: it may wait for whoever reads stdout. */
+static status leave(bench_study *s)
 {
     char name[64];
-    snprintf(name, sizeof name, "%s.json", opts->benchmark);
-    TRY(report_write(document, folder, name));
-    TRY(bench_page_write(folder));
-    bench_child_release_signals(place);
-    if (!opts->json) {
-        report_print(document, stdout);
-        printf("\nfigures: %s/%s; page: %s/report.html\n", folder, name, folder);
-        return STATUS_OK;
-    }
-    return json_value_print(json_incref(document));
+    snprintf(name, sizeof name, "%s.json", s->opts->benchmark);
+    TRY(report_write(s->document, s->folder, name));
+    TRY(bench_page_write(s->folder));
+    bench_child_release_signals(&s->place);
+    if (s->opts->json)
+        return json_value_print(json_incref(s->document));
+    report_print(s->document, stdout);
+    printf("\nfigures: %s/%s; page: %s/report.html\n", s->folder, name, s->folder);
+    return STATUS_OK;
+}
+
+static status run_study(const bench_plan *plan, void *self, bench_study *s, int *exit_code)
+{
+    *exit_code = EXIT_CODE_USAGE;
+    TRY(plan->prepare(s, self));
+    *exit_code = EXIT_CODE_CHECKPOINT;
+    if (s->folder[0] == '\0')
+        TRY(bench_folder_make(s->opts, s->folder));
+    *exit_code = EXIT_CODE_INTERNAL;
+    TRY(bench_child_open(plan->timeout_ms, &s->place));
+    bench_say_if_busy(s->document);
+    TRY(plan->measure(s, self));
+    *exit_code = plan->unwritten;
+    return leave(s);
+}
+
+int bench_study_run(const bench_plan *plan, void *self, const options *opts, int argc, char **argv)
+{
+    bench_study s = {.opts = opts};
+    int exit_code;
+    s.document =
+        report_create(&(report_head){"benchmark", opts->benchmark, plan->title, argc, argv});
+    status st = run_study(plan, self, &s, &exit_code);
+    exit_code = st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, exit_code);
+    if (s.place.folder[0] != '\0' && bench_child_stopped(&s.place))
+        exit_code = 128 + s.place.signals.first;
+    bench_child_close(&s.place);
+    json_decref(s.document);
+    return exit_code;
 }
 
 static status none_was_named(void)

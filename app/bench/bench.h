@@ -40,21 +40,36 @@ status bench_check_flags(const options *opts);
 bool collective_compares(const options *opts);
 int collective_compare_command(const options *opts, int argc, char **argv);
 
+/* A benchmark that measures in children: what all of them hold. */
+typedef struct bench_study {
+    const options *opts;
+    bench_child place;            /* where they run */
+    json_t *document;             /* app/report/report.h */
+    char folder[FILE_PATH_BYTES]; /* for what it leaves */
+} bench_study;
+
+typedef struct bench_plan {
+    const char *title;
+    int64_t timeout_ms; /* of one child */
+    int unwritten;      /* the exit code if the document cannot be written */
+    /* Reads the flags, before anything is opened; a failure is one of usage. */
+    status (*prepare)(bench_study *s, void *self);
+    /* Measures until a signal comes (bench_child_stopped), and fills the document. */
+    status (*measure)(bench_study *s, void *self);
+} bench_plan;
+
+/* Prepares; makes the folder, unless that has been done; measures; writes the document, and a page
+ * of all in the folder; and prints the document on stdout, for people, or with --json as one line.
+ * Returns the exit code. `argc`, `argv`: the whole command line, for the record. */
+int bench_study_run(const bench_plan *plan, void *self, const options *opts, int argc, char **argv);
+
+/* Warns, and notes in the document, if other programs keep half of this machine's cores or more
+ * busy: what else runs here is in every figure. */
+void bench_say_if_busy(json_t *document);
+
 /* Makes the folder that takes what the benchmark leaves, and sets `path` (FILE_PATH_BYTES): --out,
  * or a new runs/<local time>-bench-<name>. */
 status bench_folder_make(const options *opts, char *path);
-
-/* A new document of the benchmark that was named (app/report/report.h). */
-json_t *bench_document(const options *opts, const char *title, int argc, char **argv);
-
-/* Warns, and notes in the document, if other programs keep half of this machine's cores or more
- * busy: what else runs here is in every figure. To be called before anything is measured. */
-void bench_say_if_busy(json_t *document);
-
-/* Writes <name>.json and report.html into the folder. Then a signal ends this process again
- * (bench_child_release_signals), and the document is printed on stdout: for people, or with --json
- * as one line. */
-status bench_leave(const options *opts, bench_child *place, const char *folder, json_t *document);
 
 /* Writes FOLDER/report.html of all benchmarks' documents that are there. */
 status bench_page_write(const char *folder);

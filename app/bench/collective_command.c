@@ -443,10 +443,8 @@ typedef struct comparison {
     collective_kind kind;
     contender systems[SYSTEMS];
     int n;
-    int world_size; /* as ours says */
-    bench_child place;
-    json_t *document;
-    char folder[FILE_PATH_BYTES];
+    int world_size;                  /* as ours says */
+    bench_study *study;              /* under way */
     char mpi_program[PATH_MAX + 32]; /* compiled, in that folder; "": none */
 } comparison;
 
@@ -535,15 +533,15 @@ static status add_mpi(comparison *c)
     bench_words compile = {.n = 0};
     json_t *said = NULL;
     TRY(bench_find_peer("mpi_collective.c", source));
-    if (realpath(c->folder, folder) == NULL)
-        return FAIL(STATUS_IO, "%s: %s", c->folder, strerror(errno));
+    if (realpath(c->study->folder, folder) == NULL)
+        return FAIL(STATUS_IO, "%s: %s", c->study->folder, strerror(errno));
     snprintf(c->mpi_program, sizeof c->mpi_program, "%s/mpi_collective", folder);
     bench_words_split(&compile, "sh -c");
     bench_words_add(&compile, "mpicc -O2 -o \"$1\" \"$2\" && echo '{}'");
     bench_words_add(&compile, "mpicc");
     bench_words_add(&compile, "%s", c->mpi_program);
     bench_words_add(&compile, "%s", source);
-    status st = bench_child_run(&c->place, &compile, &said);
+    status st = bench_child_run(&c->study->place, &compile, &said);
     json_decref(said);
     if (st != STATUS_OK)
         return status_context(st, "--peer=mpi: mpicc (Debian: libopenmpi-dev)");
@@ -561,7 +559,7 @@ static void leave_out(comparison *c, const char *name, status st)
     if (st == STATUS_OK)
         return;
     LOG_W("%s is left out: %s", name, status_text());
-    report_say(c->document, REPORT_NOTES, "%s is left out: %s", name, status_text());
+    report_say(c->study->document, REPORT_NOTES, "%s is left out: %s", name, status_text());
 }
 
 static collective_time time_of(const json_t *way)
@@ -606,7 +604,7 @@ static void measure_one(comparison *c, contender *system)
 {
     json_t *said = NULL;
     LOG_V("measuring %s", system->name);
-    status st = bench_child_run(&c->place, &system->words, &said);
+    status st = bench_child_run(&c->study->place, &system->words, &said);
     if (st == STATUS_OK) {
         system->rows = json_incref(json_object_get(said, "rows"));
         if (c->world_size == 0)
@@ -624,7 +622,7 @@ static void measure_one(comparison *c, contender *system)
 
 static status measure_all(comparison *c)
 {
-    for (int i = 0; i < c->n && !bench_child_stopped(&c->place); i++)
+    for (int i = 0; i < c->n && !bench_child_stopped(&c->study->place); i++)
         measure_one(c, &c->systems[i]);
     if (c->systems[0].rows == NULL)
         return FAIL(STATUS_PEER, "%s could not be measured, and the rest is compared with it",
@@ -634,7 +632,7 @@ static status measure_all(comparison *c)
         leave_out(c, "Open MPI", add_mpi(c));
     if (strstr(c->opts->bench.peer, "torch") != NULL)
         leave_out(c, "torch gloo", add_torch(c));
-    for (int i = ours; i < c->n && !bench_child_stopped(&c->place); i++)
+    for (int i = ours; i < c->n && !bench_child_stopped(&c->study->place); i++)
         measure_one(c, &c->systems[i]);
     return STATUS_OK;
 }
@@ -678,7 +676,7 @@ static void add_table(comparison *c, int way)
     columns[n] = NULL;
     snprintf(title, sizeof title, "%s, %d ranks, %s: medians", c->opts->benchmark, c->world_size,
              WAY_WORDS[way]);
-    json_t *table = report_table(c->document, title, columns);
+    json_t *table = report_table(c->study->document, title, columns);
     for (size_t row = 0; row < json_array_size(c->systems[0].rows); row++) {
         double first = median_us(&c->systems[0], row, way);
         table_row(table);
@@ -698,7 +696,7 @@ static void add_plot(comparison *c, int way)
     snprintf(name, sizeof name, "%s-%s", c->opts->benchmark, WAYS[way]);
     if (!(collective_busbw(c->kind, 1, 1, c->world_size) > 0)) /* one rank: no link is used */
         return;
-    json_t *plot = report_plot(c->document, name, title);
+    json_t *plot = report_plot(c->study->document, name, title);
     json_object_update_new(plot, json_pack("{s:s, s:s, s:s, s:s}", "x", "bytes", "y", "busbw, GB/s",
                                            "x_axis", "log", "y_axis", "log"));
     for (int i = 0; i < c->n; i++) {
@@ -723,8 +721,8 @@ static void add_figures(comparison *c)
         json_array_append_new(systems, json_pack("{s:s, s:s, s:O?}", "name", c->systems[i].name,
                                                  "command", line, "rows", c->systems[i].rows));
     }
-    json_object_set_new(c->document, "world", json_integer(c->world_size));
-    json_object_set_new(c->document, "systems", systems);
+    json_object_set_new(c->study->document, "world", json_integer(c->world_size));
+    json_object_set_new(c->study->document, "systems", systems);
     for (int way = 0; way < 2; way++)
         if (has_way(c, way)) {
             add_table(c, way);
@@ -733,44 +731,36 @@ static void add_figures(comparison *c)
         }
 }
 
-static status compare(comparison *c, int *exit_code)
+static status prepare(bench_study *study, void *self)
 {
-    *exit_code = EXIT_CODE_USAGE;
+    comparison *c = self;
+    c->study = study;
     TRY(collective_check_flags(c->opts));
     if (c->opts->nnodes != NULL && strcmp(c->opts->nnodes, "1") != 0)
         return FAIL(STATUS_INVALID, "--nnodes=%s: backends and peers are compared on one node",
                     c->opts->nnodes);
-    TRY(add_ours(c));
-    *exit_code = EXIT_CODE_CHECKPOINT;
-    TRY(bench_folder_make(c->opts, c->folder));
-    *exit_code = EXIT_CODE_INTERNAL;
-    TRY(bench_child_open(CHILD_TIMEOUT_MS, &c->place));
-    bench_say_if_busy(c->document);
-    TRY(measure_all(c));
-    add_figures(c);
-    *exit_code = EXIT_CODE_CHECKPOINT;
-    TRY(bench_leave(c->opts, &c->place, c->folder, c->document));
-    *exit_code = EXIT_SUCCESS;
+    return add_ours(c);
+}
+
+static status measure_systems(bench_study *study, void *self)
+{
+    (void)study;
+    TRY(measure_all(self));
+    add_figures(self);
     return STATUS_OK;
 }
 
 int collective_compare_command(const options *opts, int argc, char **argv)
 {
+    static const bench_plan plan = {"An operation on several backends", CHILD_TIMEOUT_MS,
+                                    EXIT_CODE_CHECKPOINT, prepare, measure_systems};
     static comparison c; /* its command lines are long */
-    int exit_code = EXIT_CODE_INTERNAL;
     c = (comparison){.opts = opts};
     (void)collective_bench_find(opts->benchmark, &c.kind);
-    c.document = bench_document(opts, "An operation on several backends", argc, argv);
-    status st = compare(&c, &exit_code);
-    if (st != STATUS_OK)
-        exit_code = exit_code_failed(st, exit_code);
-    if (c.place.folder[0] != '\0' && bench_child_stopped(&c.place))
-        exit_code = 128 + c.place.signals.first;
-    bench_child_close(&c.place);
+    int exit_code = bench_study_run(&plan, &c, opts, argc, argv);
     if (c.mpi_program[0] != '\0')
         unlink(c.mpi_program);
     for (int i = 0; i < c.n; i++)
         json_decref(c.systems[i].rows);
-    json_decref(c.document);
     return exit_code;
 }

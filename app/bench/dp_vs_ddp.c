@@ -941,80 +941,65 @@ status dp_vs_ddp_measure(const bench_commands *commands, bench_child *place, ben
 
 /* Everything that the command holds. */
 typedef struct comparison {
-    const options *opts;
     bench_cases cases;
     bench_rows rows;
-    bench_child place;
     bench_commands commands;
-    json_t *notes, *document;
-    char folder[FILE_PATH_BYTES];
+    json_t *notes;
 } comparison;
 
-static status prepare(comparison *c)
+static status prepare(bench_study *s, void *self)
 {
+    comparison *c = self;
     int gpus = 0;
-    TRY(device_list_count(c->opts, &gpus));
-    TRY(bench_cases_make(c->opts, gpus > 0, &c->cases, c->notes));
-    TRY(bench_rows_create(&c->cases, (int)c->opts->bench.repeats, &c->rows));
-    TRY(bench_child_open(CHILD_TIMEOUT_MS, &c->place));
-    TRY(bench_commands_init(c->opts, gpus > 0, c->place.folder, &c->commands));
+    TRY(device_list_count(s->opts, &gpus));
+    TRY(bench_cases_make(s->opts, gpus > 0, &c->cases, c->notes));
+    TRY(bench_rows_create(&c->cases, (int)s->opts->bench.repeats, &c->rows));
+    TRY(bench_commands_init(s->opts, gpus > 0, s->place.folder, &c->commands));
     TRY(bench_commands_find(&c->commands));
-    TRY(bench_folder_make(c->opts, c->folder)); /* before the hours of measuring */
     c->commands.evaluates = true;
     c->rows.threads = c->commands.threads;
     c->rows.is_cuda = gpus > 0;
-    return STATUS_OK;
+    return bench_folder_make(s->opts, s->folder);
 }
 
 /* If no row has samples, the first failure is what is wrong. */
-static status check_measured(comparison *c)
+static status check_measured(const comparison *c, bool stopped)
 {
     for (int i = 0; i < c->cases.count; i++)
         if (bench_row_samples(&c->rows, i) > 0)
             return STATUS_OK;
-    if (bench_child_stopped(&c->place))
+    if (stopped)
         return FAIL(STATUS_TIMEOUT, "stopped before anything was measured");
     return FAIL(STATUS_PEER, "nothing was measured: %s\n  it was: %s", c->rows.list[0].failure,
                 c->rows.list[0].command);
 }
 
-static status finish(comparison *c)
+static status measure(bench_study *s, void *self)
 {
-    bool stopped = bench_child_stopped(&c->place);
-    TRY(check_measured(c));
+    comparison *c = self;
+    LOG_I("%d cases x %d runs", c->cases.count, c->rows.repeats);
+    TRY(dp_vs_ddp_measure(&c->commands, &s->place, &c->rows));
+    bool stopped = bench_child_stopped(&s->place);
+    TRY(check_measured(c, stopped));
     if (stopped)
-        report_say(c->document, REPORT_NOTES,
+        report_say(s->document, REPORT_NOTES,
                    "stopped by a signal: the figures are of the runs until then");
-    json_object_set_new(c->document, "interrupted", json_boolean(stopped));
-    dp_vs_ddp_document(&c->commands, &c->rows, c->notes, c->document);
-    dp_vs_ddp_plots(&c->rows, c->document);
-    TRY(bench_leave(c->opts, &c->place, c->folder, c->document));
-    if (c->opts->json && !c->opts->quiet)
-        report_print(c->document, stderr);
+    json_object_set_new(s->document, "interrupted", json_boolean(stopped));
+    dp_vs_ddp_document(&c->commands, &c->rows, c->notes, s->document);
+    dp_vs_ddp_plots(&c->rows, s->document);
+    if (s->opts->json && !s->opts->quiet)
+        report_print(s->document, stderr);
     return STATUS_OK;
 }
 
 int dp_vs_ddp_command(const options *opts, int argc, char **argv)
 {
-    comparison c = {.opts = opts, .notes = json_array()};
-    c.document = bench_document(opts, "DataParallel beside DistributedDataParallel", argc, argv);
-    int code = EXIT_CODE_USAGE;
-    status st = prepare(&c);
-    if (st == STATUS_OK) {
-        bench_say_if_busy(c.document);
-        LOG_I("%d cases x %d runs", c.cases.count, c.rows.repeats);
-        code = EXIT_CODE_INTERNAL;
-        st = dp_vs_ddp_measure(&c.commands, &c.place, &c.rows);
-    }
-    if (st == STATUS_OK)
-        st = finish(&c);
-    code = st != STATUS_OK ? exit_code_failed(st, code) : EXIT_SUCCESS;
-    if (bench_child_stopped(&c.place)) /* also while plots were drawn */
-        code = 128 + c.place.signals.first;
-    bench_child_close(&c.place);
+    static const bench_plan plan = {"DataParallel beside DistributedDataParallel", CHILD_TIMEOUT_MS,
+                                    EXIT_CODE_INTERNAL, prepare, measure};
+    comparison c = {.notes = json_array()};
+    int exit_code = bench_study_run(&plan, &c, opts, argc, argv);
     bench_rows_free(&c.rows);
     bench_cases_free(&c.cases);
     json_decref(c.notes);
-    json_decref(c.document);
-    return code;
+    return exit_code;
 }

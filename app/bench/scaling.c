@@ -103,13 +103,12 @@ double scaling_bytes(const scaling_run *run)
 /* What stays open from start to end. */
 typedef struct study {
     const options *opts;
+    json_t *document; /* bench_study's */
     scaling_plan plan;
     bench_commands commands;
-    bench_child place;
-    json_t *document;
     json_t *cases; /* by run: a list of one case, or of an all-reduce's sizes; empty if it failed */
     double backward_s[MODEL_COUNT], forward_s[MODEL_COUNT]; /* of all steps of one rank */
-    char folder[FILE_PATH_BYTES];
+    bool has_steps;
 } study;
 
 static const char *name_of(const scaling_run *run)
@@ -223,18 +222,6 @@ static void say_failed(void *ctx, int i, const char *name)
     report_say(((study *)ctx)->document, REPORT_NOTES, "left out: %s: %s", name, status_text());
 }
 
-static status measure(study *s)
-{
-    const options *opts = s->opts;
-    s->cases = json_array();
-    for (int i = 0; i < s->plan.n_runs; i++)
-        json_array_append_new(s->cases, json_array());
-    TRY(bench_commands_init(opts, s->plan.gpus > 0, s->place.folder, &s->commands));
-    return bench_measure(&(bench_measurement){s->plan.n_runs, (int)opts->bench.repeats, s,
-                                              make_command, take_line, say_failed, !opts->quiet},
-                         &s->place);
-}
-
 /* The case's median and its interval, in its JSON and in its table's last row. */
 static status summarise(json_t *one, json_t *table, bool is_step)
 {
@@ -270,7 +257,7 @@ static json_t *settings_json(const study *s)
 }
 
 /* Adds the tables and the cases to the document. */
-static status tell(study *s, bool *has_steps)
+static status tell(study *s)
 {
     static const char *const step_columns[] = {"mode", "model", "ranks",         "images per rank",
                                                "n",    "ms",    "95 % interval", NULL};
@@ -286,7 +273,7 @@ static status tell(study *s, bool *has_steps)
         size_t i;
         json_array_foreach(json_array_get(s->cases, (size_t)run), i, one)
         {
-            *has_steps = *has_steps || !r->is_all_reduce;
+            s->has_steps = s->has_steps || !r->is_all_reduce;
             json_array_append(cases, one);
             table_row(table);
             if (!r->is_all_reduce) {
@@ -303,43 +290,40 @@ static status tell(study *s, bool *has_steps)
     return STATUS_OK;
 }
 
-static status run(study *s, int *exit_code)
+static status prepare(bench_study *all, void *self)
 {
-    bool has_steps = false;
-    *exit_code = EXIT_CODE_USAGE;
+    study *s = self;
+    s->document = all->document;
     TRY(scaling_plan_make(s->opts, &s->plan));
-    *exit_code = EXIT_CODE_CHECKPOINT;
-    TRY(bench_folder_make(s->opts, s->folder));
-    *exit_code = EXIT_CODE_INTERNAL;
-    TRY(bench_child_open(CHILD_TIMEOUT_MS, &s->place));
-    bench_say_if_busy(s->document);
+    return bench_commands_init(s->opts, s->plan.gpus > 0, all->place.folder, &s->commands);
+}
+
+static status measure(bench_study *all, void *self)
+{
+    study *s = self;
     report_say(s->document, REPORT_LIMITS, "Above %d ranks, ranks share cores.", s->plan.cores);
-    TRY(measure(s));
-    if (bench_child_stopped(&s->place))
+    s->cases = json_array();
+    for (int i = 0; i < s->plan.n_runs; i++)
+        json_array_append_new(s->cases, json_array());
+    TRY(bench_measure(&(bench_measurement){s->plan.n_runs, (int)s->opts->bench.repeats, s,
+                                           make_command, take_line, say_failed, !s->opts->quiet},
+                      &all->place));
+    if (bench_child_stopped(&all->place))
         report_say(s->document, REPORT_NOTES, "stopped: this is what was measured so far");
-    TRY(tell(s, &has_steps));
-    report_say(s->document, has_steps ? REPORT_SUMMARY : REPORT_NOTES,
-               has_steps ? "bench/scaling.py of the sources fits a cost model to the figures, and "
-                           "projects it"
-                         : "no steps of training were measured");
-    *exit_code = EXIT_CODE_CHECKPOINT;
-    TRY(bench_leave(s->opts, &s->place, s->folder, s->document));
-    *exit_code = bench_child_stopped(&s->place) ? 128 + s->place.signals.first
-                 : has_steps                    ? EXIT_SUCCESS
-                                                : EXIT_CODE_INTERNAL;
+    TRY(tell(s));
+    report_say(s->document, s->has_steps ? REPORT_SUMMARY : REPORT_NOTES,
+               s->has_steps ? "bench/scaling.py of the sources fits a cost model to the figures, "
+                              "and projects it"
+                            : "no steps of training were measured");
     return STATUS_OK;
 }
 
 int scaling_command(const options *opts, int argc, char **argv)
 {
+    static const bench_plan plan = {"What scaling costs", CHILD_TIMEOUT_MS, EXIT_CODE_CHECKPOINT,
+                                    prepare, measure};
     study s = {.opts = opts};
-    int exit_code = EXIT_CODE_INTERNAL;
-    s.document = bench_document(opts, "What scaling costs", argc, argv);
-    status st = run(&s, &exit_code);
-    if (st != STATUS_OK)
-        exit_code = exit_code_failed(st, exit_code);
-    bench_child_close(&s.place);
+    int exit_code = bench_study_run(&plan, &s, opts, argc, argv);
     json_decref(s.cases);
-    json_decref(s.document);
-    return exit_code;
+    return exit_code == EXIT_SUCCESS && !s.has_steps ? EXIT_CODE_INTERNAL : exit_code;
 }
