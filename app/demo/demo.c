@@ -1,23 +1,28 @@
 #include "app/demo/demo.h"
 
+#include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "app/common/stop_signals.h"
+#include "app/options/command_table.h"
+#include "app/report/report.h"
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/host.h"
+#include "base/json_text.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "data/dataset.h"
 
 #include <errno.h>
-#include <jansson.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { READER_MOST_MS = 12000 }; /* of a frame */
@@ -446,4 +451,506 @@ status demo_show(demo *d)
     }
     d->frames++;
     return st;
+}
+
+enum {
+    TIMEOUT_MS = 30000,
+    GRACE_MS = 1,
+    QUOTE_COLUMNS = 76,
+    INDENT_MOST = 20,
+    QUOTE_DEEPER = 2,
+    TRACE_BYTES = 64 << 20
+};
+
+/* The program and the words of `line` after its name. It is on its own, whoever has started this
+ * process. A training's files go to the folder. */
+static void read_words(const char *line, const char *folder, bench_words *out)
+{
+    line += strcspn(line, " ");
+    line += strspn(line, " ");
+    size_t name = strcspn(line, " ");
+    bench_words_split(out, "/proc/self/exe %.*s --launcher=none%s", (int)name, line, line + name);
+    if (out->n > 1 && strcmp(out->words[1], "train") == 0) {
+        bench_words_add(out, "--run-dir=%s/run", folder);
+        bench_words_add(out, "--log-dir=%s/log", folder);
+    }
+}
+
+/* Takes `words` out of the text, and puts `other` there, which is not longer. */
+static void say_instead(char *text, const char *words, const char *other)
+{
+    size_t length = strlen(words), put = strlen(other);
+    for (char *at = text; (at = strstr(at, words)) != NULL; at += put) {
+        memcpy(at, other, put);
+        memmove(at + put, at + length, strlen(at + length) + 1);
+    }
+}
+
+static status watch(demo_child *out)
+{
+    bench_words words = {.n = 0};
+    bench_child *place = &out->place;
+    subprocess_end end;
+    int64_t start_ns = clock_now_ns();
+    read_words(out->line, place->folder, &words);
+    if (words.overflow)
+        return FAIL(STATUS_INVALID, "%s: too many words", out->line);
+    TRY(subprocess_watch(&(subprocess){.argv = words.words,
+                                       .env = place->env,
+                                       .timeout_ms = place->timeout_ms,
+                                       .grace_ms = GRACE_MS,
+                                       .signals = &place->signals},
+                         &end));
+    out->elapsed_s = clock_seconds(clock_now_ns() - start_ns);
+    out->exit_code = WIFSIGNALED(end.wait_status) ? 128 + WTERMSIG(end.wait_status)
+                                                  : WEXITSTATUS(end.wait_status);
+    out->out = end.out;
+    out->err = end.err;
+    say_instead(out->err, "/proc/self/exe", "mnist_ddp"); /* as its line is shown */
+    say_instead(out->err, " --launcher=none", "");
+    return STATUS_OK;
+}
+
+static void forget(demo_child *child)
+{
+    free(child->out);
+    free(child->err);
+    json_decref(child->result);
+    json_decref(child->trace);
+    child->out = child->err = NULL;
+    child->result = child->trace = NULL;
+}
+
+/* bench_child_close; then a signal that came since bench_child_open ends this process, as it would
+ * have. */
+static void close_place(bench_child *place)
+{
+    status_kept cause;
+    if (place->folder[0] == '\0')
+        return;
+    status_keep(&cause);
+    bench_child_release_signals(place);
+    int stop = place->signals.first;
+    bench_child_close(place);
+    if (stop != 0)
+        raise(stop);
+    status_restore(&cause);
+}
+
+void demo_child_close(demo *d)
+{
+    forget(&d->child);
+    close_place(&d->child.place);
+}
+
+status demo_child_run(demo *d, const char *words, ...)
+{
+    demo_child *child = &d->child;
+    char own[DEMO_LINE_BYTES - sizeof "mnist_ddp "];
+    va_list args;
+    va_start(args, words);
+    vsnprintf(own, sizeof own, words, args);
+    va_end(args);
+    snprintf(child->line, sizeof child->line, "mnist_ddp %s", own);
+    forget(child);
+    TRY(bench_child_open(TIMEOUT_MS, &child->place));
+    status st = watch(child);
+    close_place(&child->place);
+    return status_context(st, "%s", child->line);
+}
+
+static bool is_wanted(const char *line, const char *const *starts)
+{
+    line += strspn(line, " ");
+    if (starts == NULL)
+        return *line != '\0' && *line != '\n';
+    for (; *starts != NULL; starts++)
+        if (strncmp(line, *starts, strlen(*starts)) == 0)
+            return true;
+    return false;
+}
+
+static void tell(demo *d, const char *text, int length, int indent)
+{
+    char row[QUOTE_COLUMNS + 1];
+    snprintf(row, sizeof row, "%*s%.*s", indent, "", length, text);
+    demo_cells(d, json_pack("[o]", json_value_text(row)));
+}
+
+/* One line, broken between words; what follows stands deeper. */
+static void quote_line(demo *d, const char *line, int length)
+{
+    int indent = (int)strspn(line, " ");
+    line += indent, length -= indent;
+    indent = indent < INDENT_MOST ? indent : INDENT_MOST;
+    for (int deeper = 0; length > 0; deeper = QUOTE_DEEPER) {
+        int room = QUOTE_COLUMNS - indent - deeper, cut = length;
+        if (length > room)
+            for (cut = room; cut > 0 && line[cut] != ' ';)
+                cut--;
+        if (cut == 0) /* one long word */
+            cut = room;
+        tell(d, line, cut, indent + deeper);
+        line += cut, length -= cut;
+        while (length > 0 && *line == ' ')
+            line++, length--;
+    }
+}
+
+void demo_child_quote(demo *d, const char *text, const char *const *starts)
+{
+    bool gap = false;
+    for (const char *next; *text != '\0'; text = next) {
+        size_t length = strcspn(text, "\n");
+        next = text + length + (text[length] != '\0');
+        if (!is_wanted(text, starts)) {
+            gap = length > 0;
+            continue;
+        }
+        if (gap)
+            tell(d, "...", 3, 0);
+        gap = false;
+        quote_line(d, text, (int)length);
+    }
+}
+
+void training_run_path(const demo *d, const char *name, char out[FILE_PATH_BYTES])
+{
+    snprintf(out, FILE_PATH_BYTES, "%.*s/%s", FILE_PATH_BYTES - 64, d->child.place.folder, name);
+}
+
+status training_run_do(demo *d, const char *flags, ...)
+{
+    const options *o = d->opts;
+    demo_child *t = &d->child;
+    char path[FILE_PATH_BYTES], own[DEMO_LINE_BYTES];
+    bench_words w = {.n = 0};
+    va_list args;
+    if (t->place.folder[0] == '\0')
+        TRY(bench_child_open(o->timeout * 1000, &t->place));
+    va_start(args, flags);
+    vsnprintf(own, sizeof own, flags, args);
+    va_end(args);
+    char *rest = strstr(own, " -- ");
+    *rest = '\0';
+    snprintf(t->line, sizeof t->line, "mnist_ddp train --model=%s %.400s", o->model, own);
+    /* on its own, whoever has started this process */
+    bench_words_split(&w,
+                      "/proc/self/exe train --launcher=none --json --quiet --device=cpu "
+                      "--threads=1 --eval-every=0 --seed=%lld --timeout=%lld",
+                      (long long)o->seed, (long long)o->timeout);
+    bench_words_add(&w, "--run-dir=%s/run", t->place.folder);
+    bench_words_add(&w, "--trace=%s/trace.json", t->place.folder);
+    if (o->data_dir != NULL)
+        bench_words_add(&w, "--data-dir=%s", o->data_dir);
+    bench_words_split(&w, "--model=%s %s %s", o->model, own, rest + strlen(" -- "));
+    forget(t);
+    TRY(status_context(bench_child_run(&t->place, &w, &t->result), "%s", t->line));
+    training_run_path(d, "trace.json", path);
+    return json_text_read(path, TRACE_BYTES, &t->trace);
+}
+
+double training_run_number(const demo *d, const char *object, const char *key)
+{
+    const json_t *from =
+        object != NULL ? json_object_get(d->child.result, object) : d->child.result;
+    const json_t *value = json_object_get(from, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static const char *text_of(const json_t *event, const char *key)
+{
+    const char *text = json_string_value(json_object_get(event, key));
+    return text != NULL ? text : "";
+}
+
+static json_int_t integer_of(const json_t *event, const char *key)
+{
+    return json_integer_value(json_object_get(event, key));
+}
+
+static double us_of(const json_t *event, const char *key)
+{
+    return json_number_value(json_object_get(event, key));
+}
+
+static bool is_kind(const json_t *event, const char *kind)
+{
+    return strcmp(text_of(event, "ph"), kind) == 0 && integer_of(event, "pid") == 0;
+}
+
+static const char *lane_of(const json_t *events, json_int_t thread)
+{
+    size_t i;
+    json_t *event;
+    json_array_foreach(events, i,
+                       event) if (is_kind(event, "M") && integer_of(event, "tid") == thread &&
+                                  strcmp(text_of(event, "name"), "thread_name") ==
+                                      0) return text_of(json_object_get(event, "args"), "name");
+    return "";
+}
+
+static const json_t *find_step(const json_t *events, int64_t step)
+{
+    size_t i;
+    json_t *event;
+    json_array_foreach(events, i, event) if (is_kind(event, "X") &&
+                                             strcmp(text_of(event, "name"), "step") == 0 &&
+                                             integer_of(json_object_get(event, "args"), "step") ==
+                                                 step) return event;
+    return NULL;
+}
+
+size_t training_run_spans(const demo *d, int64_t step, step_span *out, size_t max)
+{
+    const json_t *events = json_object_get(d->child.trace, "traceEvents");
+    const json_t *whole = find_step(events, step);
+    size_t i, n = 0;
+    json_t *event;
+    if (whole == NULL)
+        return 0;
+    double begin_us = us_of(whole, "ts"), end_us = begin_us + us_of(whole, "dur");
+    json_array_foreach(events, i, event)
+    {
+        double at_us = us_of(event, "ts");
+        if (!is_kind(event, "X") || at_us < begin_us || at_us > end_us || n == max)
+            continue;
+        const json_t *args = json_object_get(event, "args");
+        const json_t *bytes = json_object_get(args, "bytes");
+        out[n++] = (step_span){
+            .lane = lane_of(events, integer_of(event, "tid")),
+            .name = text_of(event, "name"),
+            .parameters = json_string_value(json_object_get(args, "parameters")),
+            .bytes = json_is_integer(bytes) ? json_integer_value(bytes) : -1,
+            .begin_ms = (at_us - begin_us) / 1000,
+            .end_ms = (at_us + us_of(event, "dur") - begin_us) / 1000,
+        };
+    }
+    return n;
+}
+
+static void print_frames(const json_t *data, FILE *out)
+{
+    const json_t *frame;
+    size_t i;
+    json_array_foreach(json_object_get(json_object_get(data, "demo"), "frames"), i, frame)
+        demo_print_frame(frame, out);
+}
+
+/* `document`: as --json prints it. STATUS_IO. */
+static status demo_page_write(const char *path, const json_t *document)
+{
+    json_t *title =
+        json_sprintf("mnist_ddp demo %s", json_string_value(json_object_get(document, "demo")));
+    json_t *data = json_pack("{s:s, s:o, s:O}", "kind", "demo", "title", title, "demo", document);
+    status st = page_save(path, data, print_frames);
+    json_decref(data);
+    return st;
+}
+
+enum { SHOWN_BYTES = 80 };
+
+const demo_entry demo_table[] = {
+    {"linear", "nn.Linear(10, 10) on two ranks: DDP averages gradients", 2, 1, 16, linear_demo,
+     false, NULL},
+    {"ring", "an all-reduce around a ring, chunk by chunk", 4, 2, 7, ring_demo, false, NULL},
+    {"tree", "an all-reduce up and down a tree, in 2 log2 N steps", 8, 2, 12, tree_demo, false,
+     NULL},
+    {"sampler", "who gets which sample: DistributedSampler on all ranks", 3, 1, 16, sampler_demo,
+     false, sampler_check_demo},
+    {"buckets", "DDP's buckets: ready, sent, there; what overlap hides", 2, 2, 4, buckets_demo,
+     true, NULL},
+    {"dp", "DataParallel: a batch of 30 on three replicas", 1, 1, 1, dp_demo, true, dp_check_demo},
+    {"ps", "a parameter server: who sends what, how many bytes", 4, 2, 8, ps_demo, true, NULL},
+    {"rendezvous", "how ranks find each other, and what stands in the store", 3, 2, 7,
+     rendezvous_demo, false, NULL},
+    {"store", "TCPStore among ranks: set, get, wait, add, compare_set", 3, 2, 7, store_demo, false,
+     NULL},
+    {"p2p", "send, recv, isend, irecv; two ranks that both send first", 2, 2, 2, p2p_demo, false,
+     NULL},
+    {"groups", "new_group: who is which rank in which group", 4, 2, 7, groups_demo, false, NULL},
+    {"world-size", "what nodes, processes, world size and ranks are", 1, 1, 1, world_size_demo,
+     false, NULL},
+    {"failure", "each fault of --inject, and how its cause is named", 1, 1, 1, failure_demo, true,
+     failure_check_demo},
+    {"precision", "gradients in fp16 and bf16: underflow, loss scaling", 1, 1, 1, precision_demo,
+     true, NULL},
+    {"one-batch-four-ways", "single, dp, ddp and ps: the same batch, the same loss", 2, 2, 4,
+     one_batch_four_ways_demo, true, one_batch_four_ways_check_demo},
+};
+const int demo_table_count = sizeof demo_table / sizeof demo_table[0];
+
+/* STATUS_INVALID if none has this name: the message names the nearest, or all. */
+static status demo_table_find(const char *name, const demo_entry **out)
+{
+    char hint[HINT_BYTES];
+    int i = names_find(name, demo_table, demo_table_count, sizeof *demo_table, hint);
+    if (i < 0)
+        return FAIL(STATUS_INVALID, "'%.*s' is not a demo; %s", SHOWN_BYTES, name, hint);
+    *out = &demo_table[i];
+    return STATUS_OK;
+}
+
+enum { SHARED_BYTES = 1 << 20 }; /* what a demonstration may ask of process_group_alloc */
+
+status demo_complete(options *opts)
+{
+    const demo_entry *entry;
+    char ranks[16];
+    if (opts->command != COMMAND_DEMO || opts->action == NULL)
+        return STATUS_OK;
+    TRY(demo_table_find(opts->action, &entry));
+    if (opts->nproc_per_node != NULL)
+        return STATUS_OK;
+    snprintf(ranks, sizeof ranks, "%d", entry->ranks);
+    opts->nproc_per_node = strdup(ranks);
+    return opts->nproc_per_node != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "a setting");
+}
+
+status demo_check(const options *opts, int world_size)
+{
+    const demo_entry *entry;
+    TRY(demo_table_find(opts->action, &entry));
+    int least = entry->least_ranks, most = entry->most_ranks;
+    if (world_size < least)
+        return FAIL(STATUS_INVALID,
+                    "demo %s: one rank has nobody to talk to; give --nproc-per-node=%d%s",
+                    entry->name, least, most > least ? " or more" : "");
+    if (world_size > most && most == 1)
+        return FAIL(STATUS_INVALID, "demo %s: %d ranks; at most 1: %s", entry->name, world_size,
+                    entry->show == dp_demo ? "it is one process, and --replicas says how many "
+                                             "replicas it has"
+                                           : "it is one process; leave --nproc-per-node out");
+    if (world_size > most)
+        return FAIL(STATUS_INVALID, "demo %s: %d ranks; at most %d fit on a screen", entry->name,
+                    world_size, most);
+    if (strcmp(opts->backend, "local") == 0)
+        return FAIL(STATUS_INVALID,
+                    "demo %s: --backend=local is for the threads of --mode=dp; "
+                    "ranks take shm (one host), gloo or mpi",
+                    entry->name);
+    return entry->check != NULL ? entry->check(opts, world_size) : STATUS_OK;
+}
+
+static status check_data(const options *opts)
+{
+    static const dataset_split splits[] = {DATASET_TRAIN, DATASET_TEST};
+    dataset_location where;
+    TRY(dataset_locate(DATASET_MNIST, opts->data_dir, &where));
+    for (size_t i = 0; i < sizeof splits / sizeof splits[0] && !where.embedded; i++) {
+        dataset set;
+        TRY(dataset_open(&where, splits[i], &set));
+        dataset_close(&set);
+    }
+    return STATUS_OK;
+}
+
+static status check_page(const options *opts)
+{
+    return opts->demo.html != NULL ? status_context(file_draft_try(opts->demo.html), "--html")
+                                   : STATUS_OK;
+}
+
+status demo_check_files(const options *opts, int *code)
+{
+    const demo_entry *entry;
+    if (opts->command != COMMAND_DEMO || opts->action == NULL ||
+        environment_text("MNIST_DDP_LAUNCHED") != NULL)
+        return STATUS_OK;
+    *code = EXIT_CODE_USAGE;
+    TRY(demo_table_find(opts->action, &entry));
+    *code = EXIT_CODE_DATA;
+    if (entry->reads_data)
+        TRY(check_data(opts));
+    *code = EXIT_CODE_OUTPUT;
+    bool is_rank = opts->rank >= 0 || environment_text("RANK") != NULL; /* rank 0 will write it */
+    return is_rank ? STATUS_OK : check_page(opts);
+}
+
+int demo_list(void)
+{
+    puts("mnist_ddp demo NAME shows, with ranks that really do it:\n");
+    for (int i = 0; i < demo_table_count; i++)
+        printf("  %-20s  %s\n", demo_table[i].name, demo_table[i].summary);
+    puts("\nmnist_ddp demo ring --nproc-per-node=6    with another number of ranks\n"
+         "mnist_ddp demo ring --html=ring.html      as an animated page\n"
+         "mnist_ddp help demo                       all flags");
+    return EXIT_SUCCESS;
+}
+
+static status open_group(demo *d)
+{
+    process_group_options settings = {.backend = d->opts->backend,
+                                      .rank = d->rank,
+                                      .world_size = d->world_size,
+                                      .store = d->rdzv ? rendezvous_store(d->rdzv) : NULL,
+                                      .master_addr = d->place.master_addr,
+                                      .timeout_ms = d->opts->timeout * 1000,
+                                      .shared_bytes = SHARED_BYTES};
+    return process_group_create(&settings, &d->group);
+}
+
+static status open_demo(demo *d, const demo_entry *entry)
+{
+    TRY(rendezvous_join(&d->place, d->opts->join_timeout * 1000, d->opts->timeout * 1000,
+                        &d->rdzv));
+    d->place = *rendezvous_joined(d->rdzv);
+    TRY(open_group(d));
+    d->document =
+        json_pack("{s:s, s:i, s:s, s:{}, s:[]}", "demo", entry->name, "world_size", d->world_size,
+                  "backend", process_group_backend(d->group), "facts", "frames");
+    return d->document != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "a demonstration");
+}
+
+static status write_results(const demo *d)
+{
+    if (d->rank != 0)
+        return STATUS_OK;
+    if (d->opts->demo.html != NULL)
+        TRY(demo_page_write(d->opts->demo.html, d->document));
+    if (d->print_error != 0 && d->print_error != EPIPE)
+        return FAIL(STATUS_IO, "stdout: %s: not all is shown there", strerror(d->print_error));
+    if (d->opts->demo.html != NULL && !d->opts->json && d->print_error == 0)
+        printf("\npage: %s\n", d->opts->demo.html);
+    return d->opts->json ? json_value_print(json_incref(d->document)) : STATUS_OK;
+}
+
+static status run(demo *d, int *exit_code)
+{
+    const demo_entry *entry = NULL;
+    *exit_code = EXIT_CODE_USAGE;
+    TRY(demo_table_find(d->opts->action, &entry));
+    *exit_code = EXIT_CODE_OUTPUT;
+    if (d->rank == 0)
+        TRY(check_page(d->opts));
+    *exit_code = EXIT_CODE_RENDEZVOUS;
+    TRY(open_demo(d, entry));
+    *exit_code = EXIT_CODE_INTERNAL;
+    status st = entry->show(d);
+    demo_child_close(d);
+    TRY(st);
+    TRY(process_group_barrier(d->group));
+    rendezvous_leave(d->rdzv); /* what cannot be written is not the other ranks' failure */
+    *exit_code = EXIT_CODE_OUTPUT;
+    return write_results(d);
+}
+
+int demo_command(const options *opts, const rendezvous_place *place, int64_t started_ns)
+{
+    status_kept cause;
+    int exit_code = EXIT_CODE_INTERNAL;
+    demo d = {.opts = opts,
+              .place = *place,
+              .rank = place->rank,
+              .world_size = place->world_size,
+              .member = "rank"};
+    (void)started_ns;
+    status st = run(&d, &exit_code);
+    status_keep(&cause);
+    process_group_destroy(d.group);
+    rendezvous_destroy(d.rdzv);
+    json_decref(d.frame);
+    json_decref(d.document);
+    status_restore(&cause);
+    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, exit_code);
 }
