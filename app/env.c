@@ -17,33 +17,11 @@
 enum { VALUE_BYTES = 200 };
 
 /* Variables that change how ranks behave. Others are not shown: they may hold secrets. */
-static const char *const PREFIXES[] = {"MNIST_DDP_",
-                                       "PET_",
-                                       "TORCHELASTIC_",
-                                       "TORCH_",
-                                       "NCCL_",
-                                       "GLOO_",
-                                       "CUDA_",
-                                       "OMP_",
-                                       "KMP_",
-                                       "SLURM_",
-                                       "OMPI_COMM_WORLD_",
-                                       "PMIX_RANK",
-                                       "PMIX_NAMESPACE",
-                                       "PMI_RANK",
-                                       "PMI_SIZE",
-                                       "PMI_LOCAL_",
-                                       "MPI_LOCAL",
-                                       "MV2_COMM_WORLD_",
-                                       "JOB_COMPLETION_INDEX",
-                                       "KUBERNETES_SERVICE_HOST",
-                                       "MASTER_",
-                                       "RANK=",
-                                       "LOCAL_",
-                                       "WORLD_SIZE",
-                                       "NODE_RANK",
-                                       "GROUP_",
-                                       "ROLE_"};
+static const char PREFIXES[] =
+    "MNIST_DDP_ PET_ TORCHELASTIC_ TORCH_ NCCL_ GLOO_ CUDA_ OMP_ KMP_ SLURM_ OMPI_COMM_WORLD_ "
+    "PMIX_RANK PMIX_NAMESPACE PMI_RANK PMI_SIZE PMI_LOCAL_ MPI_LOCAL MV2_COMM_WORLD_ "
+    "JOB_COMPLETION_INDEX KUBERNETES_SERVICE_HOST MASTER_ RANK= LOCAL_ WORLD_SIZE NODE_RANK "
+    "GROUP_ ROLE_";
 
 static const char *const SECRETS[] = {"SECRET", "TOKEN", "PASSWORD", "KEY", "CREDENTIAL", "AUTH"};
 
@@ -56,9 +34,12 @@ static bool is_shown(const char *entry)
         if (found != NULL && found < entry + strcspn(entry, "="))
             return false;
     }
-    for (size_t i = 0; i < sizeof PREFIXES / sizeof PREFIXES[0]; i++)
-        if (strncmp(entry, PREFIXES[i], strlen(PREFIXES[i])) == 0)
+    for (const char *at = PREFIXES; *at != '\0'; at += strspn(at, " ")) {
+        size_t length = strcspn(at, " ");
+        if (strncmp(entry, at, length) == 0)
             return true;
+        at += length;
+    }
     return false;
 }
 

@@ -179,49 +179,40 @@ static int bench(const options *opts, int argc, char **argv, int64_t started_ns)
                            : exit_code_failed(st, EXIT_CODE_USAGE);
 }
 
-static int run(const options *opts, int argc, char **argv, int64_t started_ns)
+static int print_version(const options *opts)
 {
-    switch (opts->command) {
-    case COMMAND_TRAIN:
-    case COMMAND_RESUME:
-        return as_ranks(opts, argc, argv, started_ns, train_command);
-    case COMMAND_EVAL:
-        return eval_command(opts);
-    case COMMAND_PREDICT:
-        return predict_command(opts);
-    case COMMAND_SERVE:
-        return serve_command(opts);
-    case COMMAND_REPORT:
-        return report_command(opts);
-    case COMMAND_SAMPLER:
-        return sampler_command(opts);
-    case COMMAND_DATA:
-        return data_command(opts);
-    case COMMAND_RUN:
-        return run_command(opts, started_ns);
-    case COMMAND_STORE:
-        return store_command(opts);
-    case COMMAND_BENCH:
-        return bench(opts, argc, argv, started_ns);
-    case COMMAND_DEMO:
-        return opts->action == NULL ? demo_list()
-                                    : as_ranks(opts, argc, argv, started_ns, demo_command);
-    case COMMAND_DOCTOR:
-        return doctor_command(opts);
-    case COMMAND_ENV:
-        return env_command(opts);
-    case COMMAND_COMPLETION:
-        return completion_command(opts);
-    case COMMAND_MANUAL:
-        return manual_command(opts);
-    case COMMAND_VERSION:
-        printf("mnist_ddp %s (%s)\n", MNIST_DDP_VERSION, device_libraries());
-        return EXIT_SUCCESS;
-    case COMMAND_HELP:
-        break;
-    }
+    (void)opts;
+    printf("mnist_ddp %s (%s)\n", MNIST_DDP_VERSION, device_libraries());
+    return EXIT_SUCCESS;
+}
+
+static int print_help(const options *opts)
+{
     options_print_help(opts);
     return EXIT_SUCCESS;
+}
+
+static int run(const options *opts, int argc, char **argv, int64_t started_ns)
+{
+    static int (*const alone[])(const options *) = {
+        [COMMAND_EVAL] = eval_command,       [COMMAND_PREDICT] = predict_command,
+        [COMMAND_SERVE] = serve_command,     [COMMAND_REPORT] = report_command,
+        [COMMAND_SAMPLER] = sampler_command, [COMMAND_DATA] = data_command,
+        [COMMAND_STORE] = store_command,     [COMMAND_DOCTOR] = doctor_command,
+        [COMMAND_ENV] = env_command,         [COMMAND_COMPLETION] = completion_command,
+        [COMMAND_MANUAL] = manual_command,   [COMMAND_VERSION] = print_version,
+        [COMMAND_HELP] = print_help,
+    };
+    if (opts->command == COMMAND_TRAIN)
+        return as_ranks(opts, argc, argv, started_ns, train_command);
+    if (opts->command == COMMAND_DEMO)
+        return opts->action == NULL ? demo_list()
+                                    : as_ranks(opts, argc, argv, started_ns, demo_command);
+    if (opts->command == COMMAND_RUN)
+        return run_command(opts, started_ns);
+    if (opts->command == COMMAND_BENCH)
+        return bench(opts, argc, argv, started_ns);
+    return alone[opts->command](opts);
 }
 
 /* Who has started this process, for the commands that are ranks or start them. One process of the

@@ -85,6 +85,14 @@ __attribute__((format(printf, 4, 5))) static void found(checkup *c, int level, c
     }
 }
 
+/* Notes what this thread has failed with, if it has. */
+static bool passes(checkup *c, status st, int level, const char *name)
+{
+    if (st != STATUS_OK)
+        found(c, level, name, "%s", status_text());
+    return st == STATUS_OK;
+}
+
 enum {
     RANK_BYTES = 256 << 20, /* of memory, for a rank on the CPU; a guess on the safe side */
     RANK_FILES = 8,         /* descriptors that a launcher needs for a worker */
@@ -145,32 +153,25 @@ static void check_limits(checkup *c, const machine *m)
 static void check_device(checkup *c)
 {
     device_options chosen;
+    device *dev = NULL;
     int gpus = 0;
-    if (device_list_choose(c->opts, 0, &chosen) != STATUS_OK) {
-        found(c, EXIT_CODE_USAGE, "device", "%s", status_text());
+    if (!passes(c, device_list_choose(c->opts, 0, &chosen), EXIT_CODE_USAGE, "device"))
         return;
-    }
     bool cuda = strcmp(chosen.name, "cuda") == 0;
     if (device_count(&gpus, NULL) == STATUS_OK && gpus > 0) {
-        found(c, OK, "device", "%d GPU%s; a run uses %s", gpus, gpus == 1 ? "" : "s", chosen.name);
+        const char *plural = gpus == 1 ? "" : "s";
+        found(c, OK, "device", "%d GPU%s; a run uses %s", gpus, plural, chosen.name);
         if (cuda && c->spec.nproc > gpus)
             found(c, WARNING, "device",
                   "%d ranks share %d GPU%s: nccl refuses that, shm and gloo do not", c->spec.nproc,
-                  gpus, gpus == 1 ? "" : "s");
-        return;
-    }
-    if (cuda) {
-        found(c, EXIT_CODE_USAGE, "device", "%s", status_text());
+                  gpus, plural);
         return;
     }
     char reason[256]; /* opening the device may fail for another one */
     snprintf(reason, sizeof reason, "%.*s", (int)strcspn(status_text(), ";"), status_text());
-    device *dev = NULL;
     chosen.threads = 1;
-    if (device_create(&chosen, &dev) != STATUS_OK) {
-        found(c, EXIT_CODE_USAGE, "device", "%s", status_text());
+    if (!passes(c, cuda ? STATUS_DEVICE : device_create(&chosen, &dev), EXIT_CODE_USAGE, "device"))
         return;
-    }
     found(c, OK, "device", "%s (%s); no GPU: %s", chosen.name, dev->description, reason);
     device_destroy(dev);
 }
@@ -178,33 +179,22 @@ static void check_device(checkup *c)
 static void check_module(checkup *c, const char *name, bool needed)
 {
     const module *opened = NULL;
-    if (!needed && !module_exists(name)) {
+    if (!needed && !module_exists(name))
         found(c, NOTE, "modules", "%s: not in this installation", name);
-        return;
-    }
-    if (module_open(name, &opened) == STATUS_OK) {
+    else if (passes(c, status_context(module_open(name, &opened), "%s", name),
+                    needed ? EXIT_CODE_USAGE : WARNING, "modules"))
         found(c, OK, "modules", "%s: opens, with all the libraries it needs", name);
-        return;
-    }
-    if (needed)
-        found(c, EXIT_CODE_USAGE, "modules", "%s: %s", name, status_text());
-    else
-        found(c, WARNING, "modules", "%s: %s", name, status_text());
 }
 
 /* Several ranks over MPI are started by mpirun. */
 static void check_mpirun(checkup *c)
 {
     char path[FILE_PATH_BYTES];
-    if (strcmp(c->opts->backend, "mpi") != 0 || executable_find("mpirun", path))
-        return;
-    if (c->spec.world_size > 1)
-        found(c, EXIT_CODE_USAGE, "backend",
-              "mpi: there is no mpirun in $PATH: install openmpi-bin, or use --backend=shm");
-    else
-        found(c, WARNING, "backend",
-              "mpi: there is no mpirun in $PATH, which several ranks need: install "
-              "openmpi-bin");
+    bool needed = c->spec.world_size > 1;
+    if (strcmp(c->opts->backend, "mpi") == 0 && !executable_find("mpirun", path))
+        found(c, needed ? EXIT_CODE_USAGE : WARNING, "backend",
+              "mpi: there is no mpirun in $PATH%s: install openmpi-bin, or use --backend=shm",
+              needed ? "" : ", which several ranks need");
 }
 
 static void checkup_modules(checkup *c)
@@ -225,14 +215,13 @@ static void checkup_modules(checkup *c)
 static void check_backend(checkup *c)
 {
     const char *backend = c->opts->backend;
-    if (backend_choice_check(backend) != STATUS_OK)
-        found(c, EXIT_CODE_USAGE, "backend", "%s", status_text());
-    else if (strcmp(backend, "shm") == 0 && c->spec.nnodes > 1)
+    bool known = passes(c, backend_choice_check(backend), EXIT_CODE_USAGE, "backend");
+    if (known && strcmp(backend, "shm") == 0 && c->spec.nnodes > 1)
         found(c, EXIT_CODE_RENDEZVOUS, "backend",
               "shm is for the ranks of one machine, and there are %d: take gloo or nccl",
               c->spec.nnodes);
-    else if (!uses(c, "cuda") && backend_choice_check_cpu(backend) != STATUS_OK)
-        found(c, EXIT_CODE_USAGE, "backend", "%s", status_text());
+    else if (known && !uses(c, "cuda"))
+        (void)passes(c, backend_choice_check_cpu(backend), EXIT_CODE_USAGE, "backend");
     check_mpirun(c);
     checkup_modules(c);
     check_module(c, "mpi", strcmp(backend, "mpi") == 0);
@@ -338,10 +327,9 @@ static void check_own_port(checkup *c)
         return;
     }
     const char *host = agent_store_home(spec, own, why) ? own : NULL;
-    if (socket_listen(host, spec->master_port, &fd, &port) != STATUS_OK) {
-        found(c, EXIT_CODE_RENDEZVOUS, "port", "%s", status_text());
+    if (!passes(c, socket_listen(host, spec->master_port, &fd, &port), EXIT_CODE_RENDEZVOUS,
+                "port"))
         return;
-    }
     close(fd);
     found(c, OK, "port", "%d is free here", port);
 }
@@ -363,37 +351,36 @@ static void check_way(checkup *c)
 {
     const worker_spec *spec = &c->spec;
     char way[SOCKET_ROUTE_BYTES], why[256];
-    int fd = -1;
+    int fd = -1, level = EXIT_CODE_RENDEZVOUS;
     status st =
         socket_connect(spec->master_addr, spec->master_port, clock_deadline_ns(CONNECT_MS), &fd);
     snprintf(why, sizeof why, "%s", status_text());
     socket_route_describe(spec->master_addr, way);
     if (st == STATUS_OK)
         close(fd);
-    if (st == STATUS_OK && !is_store(spec)) {
-        found(c, EXIT_CODE_RENDEZVOUS, "node 0",
+    if (st == STATUS_OK && !is_store(spec))
+        found(c, level, "node 0",
               "something that is not mnist_ddp listens at %s:%d: stop it, or give all nodes "
               "another --master-port",
               spec->master_addr, spec->master_port);
-    } else if (st == STATUS_OK) {
+    else if (st == STATUS_OK)
         found(c, OK, "node 0", "%s:%d answers, by %s", spec->master_addr, spec->master_port, way);
-    } else if (st == STATUS_UNKNOWN_HOST) {
-        found(c, EXIT_CODE_RENDEZVOUS, "node 0",
-              "%s; give an address, or make the name known (/etc/hosts, DNS)", why);
-    } else if (local_network_owns(spec->master_addr) && !spec->store_on_loopback) {
-        found(c, EXIT_CODE_RENDEZVOUS, "node 0",
+    else if (st == STATUS_UNKNOWN_HOST)
+        found(c, level, "node 0", "%s; give an address, or make the name known (/etc/hosts, DNS)",
+              why);
+    else if (local_network_owns(spec->master_addr) && !spec->store_on_loopback)
+        found(c, level, "node 0",
               "%s is an address of this machine, which is node %d: give all nodes node 0's "
               "address",
               spec->master_addr, spec->node_rank);
-    } else if (st == STATUS_REFUSED) {
+    else if (st == STATUS_REFUSED)
         found(c, WARNING, "node 0",
               "%s, by %s: the machine is there and lets us through, but nobody listens yet", why,
               way);
-    } else {
-        found(c, EXIT_CODE_RENDEZVOUS, "node 0",
+    else
+        found(c, level, "node 0",
               "%s, by %s: is that machine on, and does a firewall let the port through?", why,
               way[0] != '\0' ? way : "no interface");
-    }
 }
 
 static void check_node_0(checkup *c)
@@ -451,13 +438,9 @@ static void check_etcd(checkup *c)
         snprintf(endpoint, sizeof endpoint, "%.*s", (int)length, word);
         status st = ask_etcd(&c->spec, endpoint, &n_nodes);
         n_there += st == STATUS_OK;
-        if (st == STATUS_OK)
+        if (passes(c, st, st == STATUS_INVALID ? EXIT_CODE_RENDEZVOUS : WARNING, "etcd"))
             found(c, OK, "etcd", "%s answers; nodes of job '%s' there: %d", endpoint,
                   c->spec.run_id, n_nodes);
-        else if (st == STATUS_INVALID)
-            found(c, EXIT_CODE_RENDEZVOUS, "etcd", "%s", status_text());
-        else
-            found(c, WARNING, "etcd", "%s", status_text());
     }
     if (n_there == 0)
         found(c, EXIT_CODE_RENDEZVOUS, "etcd",
@@ -542,10 +525,9 @@ static void check_run_folder(checkup *c)
 {
     const options *o = c->opts;
     const char *path = o->run_dir != NULL ? o->run_dir : "runs";
-    if (o->resume != NULL && o->run_dir == NULL && run_folder_check(o) != STATUS_OK) {
-        found(c, EXIT_CODE_USAGE, "results", "%s", status_text());
+    if (o->resume != NULL && o->run_dir == NULL &&
+        !passes(c, run_folder_check(o), EXIT_CODE_USAGE, "results"))
         return;
-    }
     if (o->run_dir == NULL && !o->save_model) {
         found(c, OK, "results", "the model is not saved (--no-save-model)");
         return;
@@ -555,8 +537,7 @@ static void check_run_folder(checkup *c)
     check_space(c, path);
     if (o->run_dir != NULL)
         check_log(c, path);
-    if (run_folder_check(o) != STATUS_OK)
-        found(c, EXIT_CODE_CHECKPOINT, "results", "%s", status_text());
+    (void)passes(c, run_folder_check(o), EXIT_CODE_CHECKPOINT, "results");
 }
 
 /* The folders that a run writes to: permission, space, and whether a run is in them already. */
@@ -602,8 +583,7 @@ static void check_command(checkup *c)
         st = entrypoint_find(c->opts, &program);
         entrypoint_free(&program);
     }
-    if (st != STATUS_OK)
-        found(c, EXIT_CODE_USAGE, "settings", "%s", status_text());
+    (void)passes(c, st, EXIT_CODE_USAGE, "settings");
 }
 
 /* false: the settings make no launch, and the rest cannot be looked at. */
@@ -615,10 +595,9 @@ static bool check_settings(checkup *c)
         found(c, WARNING, "settings",
               "RANK=%.20s is set here: train would join as that rank; unset it to launch", rank);
     (void)device_list_count(c->opts, &gpus); /* the device's own check tells */
-    if (worker_spec_read(c->opts, cores_count(), gpus, &c->spec) != STATUS_OK) {
-        found(c, EXIT_CODE_USAGE, "settings", "%s", status_text());
+    status st = worker_spec_read(c->opts, cores_count(), gpus, &c->spec);
+    if (!passes(c, st, EXIT_CODE_USAGE, "settings"))
         return false;
-    }
     check_command(c);
     if (c->spec.counts_nodes) {
         found(c, OK, "settings", "world size %d, for the nodes that come; this is node %d",
@@ -637,8 +616,8 @@ static void check_init(checkup *c)
 {
     int code = EXIT_CODE_USAGE;
     bool here = c->spec.nnodes <= 1 || c->spec.node_rank == 0;
-    if (here && train_check_init(c->opts, &code) != STATUS_OK)
-        found(c, code, "init", "%s", status_text());
+    status st = here ? train_check_init(c->opts, &code) : STATUS_OK;
+    (void)passes(c, st, code, "init");
 }
 
 static void check_data(checkup *c)
@@ -656,9 +635,7 @@ static void check_data(checkup *c)
         st = dataset_locate(kind, c->opts->data_dir, &location);
     for (int i = 0; i < 2 && st == STATUS_OK; i++)
         st = dataset_open(&location, i == 0 ? DATASET_TRAIN : DATASET_TEST, &sets[i]);
-    if (st != STATUS_OK)
-        found(c, EXIT_CODE_DATA, "data", "%s", status_text());
-    else
+    if (passes(c, st, EXIT_CODE_DATA, "data"))
         found(c, location.embedded ? WARNING : OK, "data", "%s (%s), %u train and %u test images%s",
               location.folder[0] != '\0' ? location.folder : "in memory", location.found_by,
               sets[0].count, sets[1].count,

@@ -93,7 +93,6 @@ const char *foreign_words_answer(const char *word, unsigned commands);
 
 enum { OPTION_TEXT_BYTES = 512 };
 
-/* "Data parallelism", a heading. */
 extern const char *const option_group_titles[GROUP_COUNT];
 
 /* "--model", or "--[no-]overlap" if the default is on. All return out. */

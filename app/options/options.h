@@ -13,26 +13,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum command {
-    COMMAND_TRAIN,
-    COMMAND_RESUME, /* of the table alone: options.command is COMMAND_TRAIN */
-    COMMAND_EVAL,
-    COMMAND_PREDICT,
-    COMMAND_SERVE,
-    COMMAND_REPORT,
-    COMMAND_SAMPLER,
-    COMMAND_DATA,
-    COMMAND_RUN,
-    COMMAND_STORE,
-    COMMAND_BENCH,
-    COMMAND_DEMO,
-    COMMAND_DOCTOR,
-    COMMAND_ENV,
-    COMMAND_COMPLETION,
-    COMMAND_MANUAL,
-    COMMAND_HELP,
-    COMMAND_VERSION,
-} command;
+/* RESUME is of the table alone: options.command is COMMAND_TRAIN. The second column: bits of its
+ * benchmarks (app/options/options_table.h). */
+/* clang-format off */
+#define COMMANDS(ROW) \
+    ROW(TRAIN, 0) ROW(RESUME, 0) ROW(EVAL, 0) ROW(PREDICT, 0) ROW(SERVE, 0) ROW(REPORT, 0) \
+    ROW(SAMPLER, 0) ROW(DATA, 0) ROW(RUN, 0) ROW(STORE, 0) ROW(BENCH, FOR_BENCHMARKS) ROW(DEMO, 0) \
+    ROW(DOCTOR, 0) ROW(ENV, 0) ROW(COMPLETION, 0) ROW(MANUAL, 0) ROW(HELP, 0) ROW(VERSION, 0)
+/* clang-format on */
+
+#define COMMAND_OF(name, more) COMMAND_##name,
+typedef enum command { COMMANDS(COMMAND_OF) } command;
 
 enum { OPTIONS_MAX_RUNS = 8 };
 

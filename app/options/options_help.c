@@ -4,21 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const option_group_titles[GROUP_COUNT] = {
-    [GROUP_TRAINING] = "Training",
-    [GROUP_DEVICE] = "Device",
-    [GROUP_DATA] = "Data and results",
-    [GROUP_LOG] = "Log",
-    [GROUP_PARALLEL] = "Data parallelism",
-    [GROUP_LAUNCHER] = "Launcher (as torchrun; also PET_NPROC_PER_NODE, PET_NNODES, ...)",
-    [GROUP_PROGRAM] = "The launched program (mnist_ddp run)",
-    [GROUP_BENCH] = "Benchmark",
-    [GROUP_MESSAGES] = "Messages (as nccl-tests; sizes as 8, 64K, 16M)",
-    [GROUP_SAMPLER] = "Sampler",
-    [GROUP_DEMO] = "Demonstration",
-    [GROUP_SERVER] = "Server",
-    [GROUP_GENERAL] = "General",
-};
+#define TITLE_OF(name, title) title,
+const char *const option_group_titles[GROUP_COUNT] = {GROUPS(TITLE_OF)};
 
 /* Of commands to which a flag means something else than its row in the table says. */
 static const struct own_text {

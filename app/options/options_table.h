@@ -21,47 +21,35 @@ typedef enum option_kind {
     OPTION_VERSION,
 } option_kind;
 
-typedef enum option_group {
-    GROUP_TRAINING,
-    GROUP_DEVICE,
-    GROUP_DATA,
-    GROUP_LOG,
-    GROUP_PARALLEL,
-    GROUP_LAUNCHER,
-    GROUP_PROGRAM,
-    GROUP_BENCH,
-    GROUP_MESSAGES, /* bench all-reduce, broadcast, ... */
-    GROUP_SAMPLER,
-    GROUP_DEMO,
-    GROUP_SERVER,
-    GROUP_GENERAL,
-    GROUP_COUNT,
-} option_group;
+/* Groups of flags, and their headings. */
+#define GROUPS(ROW) \
+    ROW(TRAINING, "Training") \
+    ROW(DEVICE, "Device") \
+    ROW(DATA, "Data and results") \
+    ROW(LOG, "Log") \
+    ROW(PARALLEL, "Data parallelism") \
+    ROW(LAUNCHER, "Launcher (as torchrun; also PET_NPROC_PER_NODE, PET_NNODES, ...)") \
+    ROW(PROGRAM, "The launched program (mnist_ddp run)") \
+    ROW(BENCH, "Benchmark") \
+    ROW(MESSAGES, "Messages (as nccl-tests; sizes as 8, 64K, 16M)") \
+    ROW(SAMPLER, "Sampler") \
+    ROW(DEMO, "Demonstration") \
+    ROW(SERVER, "Server") \
+    ROW(GENERAL, "General")
+
+#define GROUP_OF(name, title) GROUP_##name,
+typedef enum option_group { GROUPS(GROUP_OF) GROUP_COUNT } option_group;
 
 /* Sets of commands, as bits 1 << command, and of benchmarks: a row of `bench` has its bit and those
  * of the benchmarks that know it. */
+#define FOR_OF(name, more) FOR_##name = 1 << COMMAND_##name | (more),
+#define OR_OF(name, more) | FOR_##name
 enum {
     FOR_DP_VS_DDP = 1 << 28,
     FOR_SCALING = 1 << 29,
     FOR_COLLECTIVES = 1 << 30,
-    FOR_TRAIN = 1 << COMMAND_TRAIN,
-    FOR_EVAL = 1 << COMMAND_EVAL,
-    FOR_PREDICT = 1 << COMMAND_PREDICT,
-    FOR_SERVE = 1 << COMMAND_SERVE,
-    FOR_REPORT = 1 << COMMAND_REPORT,
-    FOR_SAMPLER = 1 << COMMAND_SAMPLER,
-    FOR_DATA = 1 << COMMAND_DATA,
-    FOR_RUN = 1 << COMMAND_RUN,
-    FOR_STORE = 1 << COMMAND_STORE,
-    FOR_BENCH = 1 << COMMAND_BENCH | FOR_DP_VS_DDP | FOR_SCALING | FOR_COLLECTIVES,
-    FOR_DEMO = 1 << COMMAND_DEMO,
-    FOR_DOCTOR = 1 << COMMAND_DOCTOR,
-    FOR_ENV = 1 << COMMAND_ENV,
-    FOR_COMPLETION = 1 << COMMAND_COMPLETION,
-    FOR_MANUAL = 1 << COMMAND_MANUAL,
-    FOR_ALL = FOR_COMPLETION | FOR_MANUAL | FOR_TRAIN | FOR_EVAL | FOR_PREDICT | FOR_SERVE |
-              FOR_REPORT | FOR_SAMPLER | FOR_DATA | FOR_RUN | FOR_STORE | FOR_BENCH | FOR_DEMO |
-              FOR_DOCTOR | FOR_ENV,
+    FOR_BENCHMARKS = FOR_DP_VS_DDP | FOR_SCALING | FOR_COLLECTIVES,
+    COMMANDS(FOR_OF) FOR_ALL = (0 COMMANDS(OR_OF)) & ~(FOR_RESUME | FOR_HELP | FOR_VERSION),
 };
 
 /* Whose a setting of train is. */
