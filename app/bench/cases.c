@@ -1,6 +1,6 @@
 #include "app/bench/bench.h"
 
-#include "app/common/run_config.h"
+#include "app/common/run_files.h"
 #include "base/text.h"
 #include "data/dataset.h"
 #include "model/model_kind.h"

@@ -32,10 +32,6 @@ int manual_command(const options *opts);
 /* What opts->action says of the data sets that are here. */
 int data_command(const options *opts);
 
-/* Prints an answer for each image that opts->files names. The exit code: of the last file that
- * could not be read, if there was one. */
-int predict_command(const options *opts);
-
 /* Prints the address of a page to draw digits on and to watch a run, and serves it until a signal
  * ends the process. */
 int serve_command(const options *opts);

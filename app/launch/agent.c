@@ -1,9 +1,8 @@
 #include "app/launch/agent.h"
 
+#include "app/common/elastic_link.h"
 #include "app/common/event_log.h"
 #include "app/common/exit_codes.h"
-#include "app/common/round_fence.h"
-#include "app/common/standard_streams.h"
 #include "app/common/stop_signals.h"
 #include "app/launch/agent_channel.h"
 #include "app/launch/agent_store.h"
@@ -35,7 +34,7 @@ enum {
 };
 
 /* An elastic job's rounds: this node announces itself where the nodes meet, gets its place in each
- * round from there, and keeps the fence of its ranks (app/common/round_fence.h). What a round is
+ * round from there, and keeps the fence of its ranks (app/common/elastic_link.h). What a round is
  * stands in docs/internals/elastic.md. */
 typedef struct rounds {
     rdzv_handle *rdzv; /* NULL: the job is static */

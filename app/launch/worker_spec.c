@@ -3,7 +3,6 @@
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/common/machine.h"
-#include "app/common/standard_streams.h"
 #include "app/common/stop_signals.h"
 #include "app/options/command_table.h"
 #include "app/train/rank_context.h"

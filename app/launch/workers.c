@@ -1,6 +1,6 @@
 #include "app/launch/workers.h"
 
-#include "app/common/round_fence.h"
+#include "app/common/elastic_link.h"
 #include "app/common/run_log.h"
 #include "app/launch/outcome.h"
 #include "base/clock.h"

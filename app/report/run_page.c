@@ -1,7 +1,6 @@
 #include "app/report/run_page.h"
 
 #include "app/common/json_value.h"
-#include "app/common/run_config.h"
 #include "app/common/run_files.h"
 #include "app/report/report.h"
 #include "app/report/trace_picture.h"

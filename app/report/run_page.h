@@ -19,7 +19,7 @@ status run_page_write(const char *path, const char *const *folders, int n);
 typedef struct run_data {
     const char *folder; /* the caller's */
     char name[64];      /* the last part of its path */
-    json_t *config;     /* app/common/run_config.h */
+    json_t *config;     /* app/common/run_files.h */
     json_t *result;     /* of docs/run-folder.md */
     json_t *eval;       /* likewise */
     json_t *lines;      /* an array: those of metrics.jsonl that can be read */

@@ -1,7 +1,7 @@
 #include "app/train/agreement.h"
 
 #include "app/common/debug_level.h"
-#include "app/common/run_config.h"
+#include "app/common/run_files.h"
 #include "app/train/rank_context.h"
 #include "base/clock.h"
 #include "base/digest.h"

@@ -1,7 +1,6 @@
 #include "app/train/elastic.h"
 
 #include "app/common/elastic_link.h"
-#include "app/common/round_fence.h"
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/log.h"

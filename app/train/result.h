@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_TRAIN_RESULT_H
 #define MNIST_DDP_APP_TRAIN_RESULT_H
 
-#include "app/common/run_config.h"
+#include "app/common/run_files.h"
 #include "app/train/rank_context.h"
 #include "model/checkpoint.h"
 

@@ -1,7 +1,6 @@
 #include "app/train/run_settings.h"
 
 #include "app/common/json_value.h"
-#include "app/common/run_config.h"
 #include "app/common/run_files.h"
 #include "base/file.h"
 #include "base/log.h"

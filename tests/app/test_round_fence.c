@@ -1,5 +1,5 @@
 /* The word that an agent shares with its ranks: until when they may make a step. */
-#include "app/common/round_fence.h"
+#include "app/common/elastic_link.h"
 #include "base/clock.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"

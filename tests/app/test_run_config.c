@@ -1,5 +1,5 @@
 /* config.json of a run folder: every setting with its value and its origin, there and back. */
-#include "app/common/run_config.h"
+#include "app/common/run_files.h"
 #include "tests/app/support/command_line.h"
 #include "tests/app/support/training.h"
 #include "tests/support/no_memory.h"

@@ -1,5 +1,5 @@
 /* A run that is continued: what is not given is the run's, what is given must fit it. */
-#include "app/common/run_config.h"
+#include "app/common/run_files.h"
 #include "app/train/run_settings.h"
 #include "base/log.h"
 #include "tests/app/support/command_line.h"

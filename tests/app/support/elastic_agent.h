@@ -4,7 +4,6 @@
 #define MNIST_DDP_TESTS_APP_SUPPORT_ELASTIC_AGENT_H
 
 #include "app/common/elastic_link.h"
-#include "app/common/round_fence.h"
 #include "dist/store/store.h"
 #include "tests/support/program.h"
 

@@ -1,6 +1,6 @@
 /* A model that a run has left, ready to classify: predict and serve open it alike. */
-#ifndef MNIST_DDP_APP_PREDICT_TRAINED_MODEL_H
-#define MNIST_DDP_APP_PREDICT_TRAINED_MODEL_H
+#ifndef MNIST_DDP_APP_PREDICT_PREDICT_H
+#define MNIST_DDP_APP_PREDICT_PREDICT_H
 
 #include "app/options/options.h"
 #include "base/file.h"
@@ -26,5 +26,9 @@ status trained_model_load(const options *opts, trained_model *model);
 
 /* Accepts a zeroed one. */
 void trained_model_close(trained_model *model);
+
+/* Prints an answer for each image that opts->files names. The exit code: of the last file that
+ * could not be read, if there was one. */
+int predict_command(const options *opts);
 
 #endif
