@@ -7,9 +7,8 @@
 #include "app/common/json_value.h"
 #include "app/common/machine.h"
 #include "app/common/run_files.h"
-#include "app/launch/agent_store.h"
-#include "app/launch/entrypoint.h"
 #include "app/launch/outer_launcher.h"
+#include "app/launch/roster.h"
 #include "app/launch/worker_spec.h"
 #include "app/options/options.h"
 #include "app/train/rank_settings.h"
@@ -581,7 +580,7 @@ static void check_command(checkup *c)
             st = rank_settings_check(c->opts, c->spec.world_size, worker_spec_is_elastic(&c->spec));
     } else if (st == STATUS_OK && c->opts->program != NULL) {
         st = entrypoint_find(c->opts, &program);
-        entrypoint_free(&program);
+        free(program.words);
     }
     (void)passes(c, st, EXIT_CODE_USAGE, "settings");
 }

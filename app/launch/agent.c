@@ -5,7 +5,6 @@
 #include "app/common/exit_codes.h"
 #include "app/common/stop_signals.h"
 #include "app/launch/agent_channel.h"
-#include "app/launch/agent_store.h"
 #include "app/launch/health_check.h"
 #include "app/launch/outcome.h"
 #include "app/launch/workers.h"
@@ -39,9 +38,8 @@ enum {
 typedef struct rounds {
     rdzv_handle *rdzv; /* NULL: the job is static */
     round_fence *fence;
-    rdzv_news news;      /* as of the last look */
-    round_node *members; /* of the round: the spec's; NULL before the first */
-    const char **lost;   /* the ids of those of them that are lost */
+    rdzv_news news;    /* as of the last look */
+    const char **lost; /* the ids of the round's members that are lost */
     int n_lost;
     int64_t unmet_ns; /* since when no round has begun in which it was; 0: one has */
     bool unfinished;  /* this node's ranks had not ended well when they left a round */
@@ -132,7 +130,6 @@ static void close_rounds(rounds *r)
 {
     rdzv_close(r->rdzv);
     round_fence_close(r->fence);
-    free(r->members);
     free(r->lost);
 }
 
@@ -154,10 +151,10 @@ static void look_at_rounds(agent *self)
 /* Nodes of the round before that are not in this one. */
 static void log_gone(agent *self, const round_state *now)
 {
-    const round_node *members = self->rounds.members;
-    for (int i = 0; i < self->spec->nnodes && members != NULL; i++)
-        if (round_rank_of(now, members[i].id) < 0)
-            event_log_node_gone(self->events, now->round, members[i].id);
+    const round_state *before = &self->spec->now;
+    for (int i = 0; i < before->n; i++)
+        if (round_rank_of(now, before->members[i].id) < 0)
+            event_log_node_gone(self->events, now->round, before->members[i].id);
 }
 
 /* "hostA (ranks 0-7), hostB (ranks 8-11)" */
@@ -177,32 +174,25 @@ static void describe(const round_state *now, char *out, size_t size_bytes)
     }
 }
 
-/* Puts this node's place in the round that begins into the spec: node_rank, nnodes, world_size,
- * members, round, restarts, and node 0's address as master_addr and master_port. */
+/* Puts this node's place in the round that begins into the spec: `now`, node_rank, nnodes,
+ * world_size, and node 0's address as master_addr and master_port. */
 static status begin_round(agent *self)
 {
-    const round_state *now = self->rounds.news.now;
     worker_spec *spec = self->spec;
     rounds *r = &self->rounds;
+    const round_state *now = r->news.now;
     char nodes[600];
     log_gone(self, now);
-    spec->members = NULL;
-    free(r->members);
     free(r->lost);
-    r->members = calloc((size_t)now->n, sizeof *r->members);
     r->lost = calloc((size_t)now->n, sizeof *r->lost);
     r->n_lost = 0;
-    if (r->members == NULL || r->lost == NULL)
+    if (r->lost == NULL)
         return FAIL(STATUS_NO_MEMORY, "a round of %d nodes", now->n);
-    memcpy(r->members, now->members, (size_t)now->n * sizeof *r->members);
-    spec->members = r->members;
-    spec->world_size = 0;
-    for (int i = 0; i < now->n; i++)
-        spec->world_size += now->members[i].nproc;
+    round_state_free(&spec->now);
+    TRY(round_state_copy(now, &spec->now));
     spec->nnodes = now->n;
     spec->node_rank = r->news.node_rank;
-    spec->round = now->round;
-    spec->restarts = now->restarts;
+    spec->world_size = worker_spec_first_rank(spec, now->n);
     snprintf(spec->master_addr, sizeof spec->master_addr, "%s", now->members[0].address);
     spec->master_port = now->members[0].port;
     event_log_round_begins(self->events, now, spec->node_rank);
@@ -219,8 +209,8 @@ static void note_lost(agent *self, int node)
     rounds *r = &self->rounds;
     if (node >= spec->nnodes || node == spec->node_rank || r->n_lost == spec->nnodes)
         return;
-    r->lost[r->n_lost++] = r->members[node].id;
-    event_log_node_lost(self->events, spec->round, r->members[node].id);
+    r->lost[r->n_lost++] = spec->now.members[node].id;
+    event_log_node_lost(self->events, spec->now.round, spec->now.members[node].id);
 }
 
 /* An attempt: one start of this node's workers, from the first to the end of the last. A function
@@ -235,17 +225,19 @@ static bool has_workers(const agent *self)
 static agent_state how_it_ended(const agent *self)
 {
     bool own = self->spec->policy.own, none_waits = !worker_group_some_wait(&self->group);
-    bool done = own && none_waits && worker_group_all_exited_with(&self->group, 0, false);
+    int preempted = worker_group_exited_with(&self->group, EXIT_CODE_PREEMPTED);
+    int well = worker_group_exited_with(&self->group, 0);
+    bool done = own && none_waits && well == self->group.n;
     if (self->not_started)
         return AGENT_BROKEN;
     if (self->group.cause >= 0)
         return AGENT_FAILED;
     if (self->leaves && self->signal == 0 && !done) /* else the run was done before it could end */
         return AGENT_LEFT;
-    if ((own || self->signal != 0) &&
-        worker_group_all_exited_with(&self->group, EXIT_CODE_PREEMPTED, own))
+    if ((own || self->signal != 0) && preempted > 0 &&
+        preempted + (own ? well : 0) == self->group.n)
         return AGENT_PREEMPTED;
-    if (own && worker_group_some_exited_with(&self->group, EXIT_CODE_DIVERGED))
+    if (own && worker_group_exited_with(&self->group, EXIT_CODE_DIVERGED) > 0)
         return AGENT_DIVERGED;
     if (self->signal != 0)
         return AGENT_SIGNALED;
@@ -466,7 +458,7 @@ static void take_round_news(agent *self)
         return;
     self->leaves = true;
     log_leaving(self, self->rounds.news.reason);
-    LOG_I("round %lld ends: %s", (long long)self->spec->round, self->rounds.news.reason);
+    LOG_I("round %lld ends: %s", (long long)self->spec->now.round, self->rounds.news.reason);
     if (self->state <= AGENT_FAILING)
         enter_leaving(self, self->state == AGENT_RUNNING &&
                                 self->rounds.news.phase == RDZV_LEAVES &&
@@ -513,7 +505,7 @@ static void tell_health(const agent *self)
     const worker_spec *spec = self->spec;
     health_facts facts = {.state = state,
                           .round = self->number,
-                          .restarts = spec->restarts,
+                          .restarts = spec->now.restarts,
                           .world_size = spec->world_size,
                           .first_rank = worker_spec_first_rank(spec, spec->node_rank),
                           .nproc = spec->nproc};
@@ -576,7 +568,7 @@ static void log_beginning(const agent *self)
 {
     const worker_spec *spec = self->spec;
     round_state now = {.round = self->number,
-                       .restarts = spec->restarts,
+                       .restarts = spec->now.restarts,
                        .members = calloc((size_t)spec->nnodes, sizeof *now.members),
                        .n = spec->nnodes};
     for (int i = 0; i < now.n && now.members != NULL; i++)
@@ -686,7 +678,6 @@ static int agent_close(agent *self, int code)
     if (end_waiting(self) != STATUS_OK)
         LOG_E("%s", status_text());
     close_rounds(&self->rounds);
-    self->spec->members = NULL;
     if (is_last_thread)
         store_server_destroy(self->server);
     health_check_close(self->health);
@@ -694,7 +685,7 @@ static int agent_close(agent *self, int code)
         worker_group_drain_leftovers(&self->group);
     worker_group_destroy(&self->group);
     free(self->polled);
-    if (self->spec->restarts > 0 && self->spec->logs.folder[0] != '\0')
+    if (self->spec->now.restarts > 0 && self->spec->logs.folder[0] != '\0')
         LOG_I("what the failed attempts left: %s", self->spec->logs.folder);
     worker_logs_close(&self->spec->logs, self->anything_failed);
     output_console_flush(&self->console); /* a signal may end that still */
@@ -703,7 +694,7 @@ static int agent_close(agent *self, int code)
         code = standard_streams_lost(stdout_error, self->spec->stdout_has_result, code);
         output_console_flush(&self->console);
     }
-    event_log_ends(self->events, self->spec->round, code);
+    event_log_ends(self->events, self->spec->now.round, code);
     event_log_close(self->events);
     stop_signals_close(&self->signals);
     if (!is_last_thread)
@@ -733,7 +724,7 @@ static status await_round(agent *self, bool *over, int *code)
     const rdzv_news *news = &self->rounds.news;
     const int64_t since_ns = self->rounds.unmet_ns;
     *code = EXIT_CODE_RENDEZVOUS;
-    event_log_waits(self->events, self->spec->round);
+    event_log_waits(self->events, self->spec->now.round);
     look_at_rounds(self);
     while (news->phase == RDZV_WAITS && self->signals.first == 0) {
         int64_t end_ns = since_ns + self->spec->join_ms * 1000000;
@@ -755,12 +746,12 @@ static status await_round(agent *self, bool *over, int *code)
                     "the job '%s' was closed (%s), but this node's ranks had not ended well in "
                     "round %lld, so that is not believed: did the others end without this node, or "
                     "who else reaches the rendezvous?",
-                    self->spec->run_id, news->reason, (long long)self->spec->round);
+                    self->spec->run_id, news->reason, (long long)self->spec->now.round);
     }
     *code = well ? EXIT_SUCCESS : EXIT_CODE_RENDEZVOUS;
     log_line(well ? LOG_INFO : LOG_ERROR, "the job '%s' has ended: %s%s", self->spec->run_id,
              news->reason,
-             self->spec->round == 0 ? "; a new job takes another --rdzv-id on all nodes" : "");
+             self->spec->now.round == 0 ? "; a new job takes another --rdzv-id on all nodes" : "");
     return STATUS_OK;
 }
 
@@ -788,7 +779,7 @@ static void part(agent *self, parting how)
         note_lost(self, self->spec->nnodes - 1);
     round_departure word = {.lost = r->lost,
                             .n_lost = r->n_lost,
-                            .restarts = self->spec->restarts + (how == PARTING_COUNTS),
+                            .restarts = self->spec->now.restarts + (how == PARTING_COUNTS),
                             .unmet = how == PARTING_UNMET || how == PARTING_APART};
     round_fence_set(r->fence, 0);
     rdzv_leave(r->rdzv, &word);
@@ -820,7 +811,7 @@ static status give_up_meeting(agent *self, int *code)
     }
     if (is_too_late(self, true))
         return fail_unmet(self, why);
-    LOG_W("round %lld does not begin: %s", (long long)self->spec->round, why);
+    LOG_W("round %lld does not begin: %s", (long long)self->spec->now.round, why);
     clear_round(self);
     part(self, PARTING_UNMET);
     return STATUS_OK;
@@ -931,7 +922,7 @@ static void go_on(agent *self, const group_outcome *outcome, bool *again)
     if (!*again)
         return;
     self->number++;
-    self->spec->restarts++;
+    self->spec->now.restarts++;
     if (self->channel == NULL)
         store_server_forget(self->server);
 }
@@ -958,7 +949,7 @@ static status leave_round(agent *self, const group_outcome *outcome, bool *again
     } else if (outcome->code == 0 || self->signals.first == 0) {
         bool well = outcome->code == 0;
         const char *reason = well ? "all ranks have ended well" : "a rank has failed";
-        event_log_closed(self->events, self->spec->round, reason);
+        event_log_closed(self->events, self->spec->now.round, reason);
         rdzv_end_job(self->rounds.rdzv, well ? ROUND_WELL : ROUND_BADLY, reason);
     }
     return STATUS_OK;
@@ -1001,7 +992,7 @@ static status run_job(agent *self, int *code)
         if (!met)
             continue;
         if (is_elastic(self))
-            self->number = (int)self->spec->round;
+            self->number = (int)self->spec->now.round;
         else if (self->number == 0)
             agent_store_describe(self->spec);
         *code = EXIT_CODE_INTERNAL;

@@ -9,27 +9,7 @@
  *                 |          ^            ^
  *                 +-> SAVING-+------------+
  *
- *   state      what is done              goes on to
- *   JOINING    the agents of all nodes   RUNNING    all are there
- *              meet
- *   RUNNING    all workers are started   FAILING    a worker failed; another node is in trouble;
- *                                                   this node is cut off from node 0
- *                                        SAVING     SIGTERM, SIGINT, SIGHUP or SIGUSR1, and they
- *                                                   are `train`
- *                                        STOPPING   another signal; not all could be started
- *   FAILING    nothing: survivors say    STOPPING   after SHUTDOWN_GRACE_MS, or a signal;
- *              what they saw                        SHUTDOWN_CAUSE_MS later if all say that they
- *                                                   have lost another worker of this only node
- *   SAVING     SIGUSR1 to all: write a   FAILING    a worker failed
- *              checkpoint and end        STOPPING   after save_ms, a second signal (but SIGHUP), or
- *                                                   a worker that a signal ended instead
- *   LEAVING    elastic: all are asked    STOPPING   after PAUSE_MS and LEAVE_MS (agent.c), or
- *              to end the round                     save_ms, or a second signal
- *   STOPPING   SIGTERM to all; after a   KILLING    after stop_ms (signal_ms after a signal), or
- *              signal, programs of `run`            one more signal (two, if none came before)
- *              get that signal
- *   KILLING    SIGKILL to all            BROKEN     after 5 s: some did not end
- *
+ * docs/internals/launch.md has a table: what is done in each state, and when it goes on to which.
  * RUNNING and FAILING go on to LEAVING in an elastic job whose round is over, or that ends for this
  * node by a signal. As soon as no worker is left, in whatever state that is, the attempt has ended:
  * SUCCEEDED, PREEMPTED, DIVERGED, SIGNALED, STOPPED, LEFT, FAILED or BROKEN. Node 0 hears that of

@@ -72,7 +72,7 @@ typedef struct coordinator {
 } coordinator;
 
 struct agent_channel {
-    worker_spec spec; /* owns its `members`, and nothing else */
+    worker_spec spec; /* owns `now`, and nothing else */
     pthread_t thread;
     pthread_mutex_t lock;
     shared_state shared;
@@ -586,7 +586,7 @@ static void free_channel(agent_channel *channel)
         close(channel->thread_fd);
     if (channel->agent_fd >= 0)
         close(channel->agent_fd);
-    free((round_node *)channel->spec.members);
+    round_state_free(&channel->spec.now);
     free(channel);
 }
 
@@ -605,16 +605,10 @@ static int64_t time_to_come_ms(const agent_channel *channel)
 static status take_spec(agent_channel *channel, const worker_spec *spec)
 {
     channel->spec = *spec;
-    channel->spec.members = NULL;
-    if (!worker_spec_is_elastic(spec))
-        return STATUS_OK;
-    size_t bytes = (size_t)spec->nnodes * sizeof *spec->members;
-    round_node *members = malloc(bytes);
-    channel->spec.members = members;
-    if (members == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
-    memcpy(members, spec->members, bytes);
-    channel->spec.join_ms = time_to_come_ms(channel);
+    channel->spec.now = (round_state){0};
+    TRY(round_state_copy(&spec->now, &channel->spec.now));
+    if (worker_spec_is_elastic(spec))
+        channel->spec.join_ms = time_to_come_ms(channel);
     return STATUS_OK;
 }
 
@@ -685,7 +679,7 @@ void agent_channel_start(agent_channel *channel, int attempt)
     channel->shared.attempt = attempt;
     channel->shared.reported = false;
     if (!worker_spec_is_elastic(&channel->spec))
-        channel->spec.restarts = attempt;
+        channel->spec.now.restarts = attempt;
     pthread_mutex_unlock(&channel->lock);
 }
 

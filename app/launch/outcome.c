@@ -51,7 +51,6 @@ static int exit_code_of(int wait_status)
 }
 
 /* "exit code 7", "SIGKILL (Killed)" */
-/* "exit code 7", "SIGKILL (Killed)" */
 static void describe_end(int wait_status, int start_errno, char out[FAILURE_TEXT_BYTES])
 {
     if (start_errno != 0) {
@@ -75,7 +74,6 @@ cause_priority process_failure_priority(const worker *w)
     return WIFEXITED(w->wait_status) && lost_a_peer(&w->err) ? CAUSE_LOST : CAUSE_OWN;
 }
 
-/* What a shell calls it: the exit code, or 128 + signal. */
 bool process_failure_memory_was_short(int64_t *kills)
 {
     char line[128];
@@ -90,9 +88,15 @@ bool process_failure_memory_was_short(int64_t *kills)
     return before >= 0 && count > before;
 }
 
+/* NULL is an empty text. */
+static const char *text_of(const char *text)
+{
+    return text != NULL ? text : "";
+}
+
 static status copy_text(const char *text, char **out)
 {
-    *out = strdup(text);
+    *out = strdup(text_of(text));
     return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "how a rank ended");
 }
 
@@ -143,10 +147,9 @@ static status read_cause(const worker *w, const worker_start *start, process_fai
     TRY(text_stream_open(&words));
     for (int64_t k = first; k < err->lines_seen; k++)
         fprintf(words.file, "%s\n", output_stream_line(err, k));
-    status st = text_stream_close(&words, &failure.words, NULL);
-    if (st == STATUS_OK)
-        st = copy_text("", &failure.others);
-    return finish(st, &failure, out);
+    TRY(text_stream_close(&words, &failure.words, NULL));
+    *out = failure;
+    return STATUS_OK;
 }
 
 static status copy_cause(const process_failure *failure, process_failure *out)
@@ -194,28 +197,22 @@ static void pass_on(const process_failure *failure, bool here)
 
 static json_t *cause_to_json(const process_failure *failure)
 {
-    json_t *lines = json_array(), *object = json_object();
+    json_t *lines = json_array();
     for (const char *at = failure->words; *at != '\0'; at += strcspn(at, "\n") + 1) {
         char line[OUTPUT_KEPT_BYTES + 1];
         snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
         json_array_append_new(lines, json_value_text(line));
     }
-    json_object_set_new(object, "node", json_integer(failure->node));
-    json_object_set_new(object, "rank", json_integer(failure->rank));
-    json_object_set_new(object, "local_rank", json_integer(failure->local_rank));
-    json_object_set_new(object, "pid", json_integer(failure->pid));
-    json_object_set_new(object, "wait_status", json_integer(failure->wait_status));
-    json_object_set_new(object, "start_errno", json_integer(failure->start_errno));
-    json_object_set_new(object, "weight", json_integer((json_int_t)failure->priority));
-    json_object_set_new(object, "after_s", json_real(failure->after_s));
-    json_object_set_new(object, "memory_killed", json_boolean(failure->memory_killed));
-    json_object_set_new(object, "host", json_value_text(failure->host));
-    json_object_set_new(object, "says", json_value_text(failure->says));
-    json_object_set_new(object, "doing", json_value_text(failure->doing));
-    json_object_set_new(object, "folder", json_value_text(failure->folder));
-    json_object_set_new(object, "others", json_value_text(failure->others));
-    json_object_set_new(object, "lines", lines);
-    return object;
+    /* clang-format off */
+    return json_pack("{si si si si si si si sf sb so so so so so so}",
+        "node", failure->node, "rank", failure->rank, "local_rank", failure->local_rank,
+        "pid", failure->pid, "wait_status", failure->wait_status,
+        "start_errno", failure->start_errno, "weight", (int)failure->priority,
+        "after_s", failure->after_s, "memory_killed", failure->memory_killed,
+        "host", json_value_text(failure->host), "says", json_value_text(failure->says),
+        "doing", json_value_text(failure->doing), "folder", json_value_text(failure->folder),
+        "others", json_value_text(text_of(failure->others)), "lines", lines);
+    /* clang-format on */
 }
 
 static status read_cause_fields(const json_t *object, process_failure *out)
@@ -235,8 +232,7 @@ static status read_cause_fields(const json_t *object, process_failure *out)
     TRY(json_value_copy(object, "says", out->says, sizeof out->says));
     TRY(json_value_copy(object, "doing", out->doing, sizeof out->doing));
     TRY(json_value_copy(object, "folder", out->folder, sizeof out->folder));
-    const char *others = json_string_value(json_object_get(object, "others"));
-    TRY(copy_text(others != NULL ? others : "", &out->others));
+    TRY(copy_text(json_string_value(json_object_get(object, "others")), &out->others));
     const json_t *lines = json_object_get(object, "lines");
     text_stream words;
     TRY(text_stream_open(&words));
@@ -318,24 +314,14 @@ status node_report_make(const worker_group *group, agent_state state, int signal
         report.cause.memory_killed = memory_killed;
         if (ranks != NULL && ranks[group->cause].pid != 0)
             memcpy(report.cause.doing, ranks[group->cause].doing, sizeof report.cause.doing);
-        char *others = describe_others(group);
-        cut_notes(others);
-        if (others != NULL) {
-            free(report.cause.others);
-            report.cause.others = others;
-        }
+        report.cause.others = describe_others(group);
+        cut_notes(report.cause.others);
     }
     if (ranks != NULL && (report.state == AGENT_FAILED || report.state == AGENT_STOPPED)) {
         report.notes = hang_report_lines(ranks, group->n);
         hang_report_name(ranks, group->n, report.hangs);
     }
     cut_notes(report.notes);
-    if (report.notes == NULL)
-        report.notes = strdup("");
-    if (report.notes == NULL) {
-        node_report_free(&report);
-        return FAIL(STATUS_NO_MEMORY, "how this node's ranks ended");
-    }
     *out = report;
     return STATUS_OK;
 }
@@ -347,20 +333,25 @@ void node_report_free(node_report *report)
     *report = (node_report){0};
 }
 
-status node_report_write(const node_report *report, char **out)
+/* Takes the object. */
+static status print_message(json_t *object, char **out)
 {
-    json_t *object = json_object();
-    json_object_set_new(object, "result", json_integer(report->state - AGENT_SUCCEEDED));
-    json_object_set_new(object, "signal", json_integer(report->signal));
-    json_object_set_new(object, "unmet", json_boolean(report->unmet));
-    json_object_set_new(object, "hangs", json_value_text(report->hangs));
-    json_object_set_new(object, "notes",
-                        json_value_text(report->notes != NULL ? report->notes : ""));
-    if (report->state == AGENT_FAILED)
-        json_object_set_new(object, "cause", cause_to_json(&report->cause));
     status st = json_text_print(object, JSON_COMPACT, out);
     json_decref(object);
     return st;
+}
+
+status node_report_write(const node_report *report, char **out)
+{
+    /* clang-format off */
+    json_t *object = json_pack("{si si sb so so}",
+        "result", report->state - AGENT_SUCCEEDED, "signal", report->signal,
+        "unmet", report->unmet, "hangs", json_value_text(report->hangs),
+        "notes", json_value_text(text_of(report->notes)));
+    /* clang-format on */
+    if (report->state == AGENT_FAILED)
+        json_object_set_new(object, "cause", cause_to_json(&report->cause));
+    return print_message(object, out);
 }
 
 /* JSON takes up to a hundred times as much memory as its text. */
@@ -379,13 +370,6 @@ static status parse_message(const char *text, json_t **out)
                : FAIL(STATUS_PEER, "another launcher's message makes no sense: %s", error.text);
 }
 
-static status read_notes(const json_t *object, char **out)
-{
-    const char *text = json_string_value(json_object_get(object, "notes"));
-    *out = strdup(text != NULL ? text : "");
-    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "another launcher's notes");
-}
-
 static status read_report(const json_t *object, const worker_spec *spec, node_report *out)
 {
     const json_t *cause = json_object_get(object, "cause");
@@ -394,7 +378,7 @@ static status read_report(const json_t *object, const worker_spec *spec, node_re
     TRY(json_value_integer(object, "signal", 0, NSIG - 1, &out->signal));
     out->unmet = json_is_true(json_object_get(object, "unmet"));
     TRY(json_value_copy(object, "hangs", out->hangs, sizeof out->hangs));
-    TRY(read_notes(object, &out->notes));
+    TRY(copy_text(json_string_value(json_object_get(object, "notes")), &out->notes));
     if (cause != NULL)
         TRY(cause_from_json(cause, &out->cause));
     out->state = (agent_state)(AGENT_SUCCEEDED + result);
@@ -499,7 +483,7 @@ static status collect_notes(const node_report *reports, int n, char **out)
     text_stream notes;
     TRY(text_stream_open(&notes));
     for (int i = 0; i < n; i++)
-        fputs(reports[i].notes != NULL ? reports[i].notes : "", notes.file);
+        fputs(text_of(reports[i].notes), notes.file);
     TRY(text_stream_close(&notes, out, NULL));
     cut_notes(*out);
     return STATUS_OK;
@@ -528,7 +512,7 @@ static status blame_rank(const firsts *found, const worker_spec *spec, group_out
     TRY(copy_cause(&failed->cause, &out->cause));
     out->failed = true;
     out->code = exit_code_of(out->cause.wait_status);
-    bool may_help = spec->restarts < spec->max_restarts && out->cause.start_errno == 0 &&
+    bool may_help = spec->now.restarts < spec->max_restarts && out->cause.start_errno == 0 &&
                     worker_spec_may_restart(spec, out->code);
     bool ends_all = found->signaled != NULL && !worker_spec_is_elastic(spec);
     out->again = out->counts = may_help && !ends_all;
@@ -565,7 +549,7 @@ static void go_on(const firsts *found, const worker_spec *spec, int n, group_out
     bool unexplained = !changes && found->by_state[AGENT_STOPPED] != NULL;
     bool unmet = unexplained && found->unmet && n > 1;
     bool counts = unexplained && !unmet;
-    if (ends || (counts && spec->restarts >= spec->max_restarts) || (!changes && !unexplained))
+    if (ends || (counts && spec->now.restarts >= spec->max_restarts) || (!changes && !unexplained))
         return;
     out->again = true;
     out->counts = counts;
@@ -575,7 +559,7 @@ static void go_on(const firsts *found, const worker_spec *spec, int n, group_out
             out->text, sizeof out->text,
             "round %lld does not begin: its ranks have not all met (is a port or a way between "
             "two nodes closed?); the next one is without node %d, if enough are left",
-            (long long)spec->round, n - 1);
+            (long long)spec->now.round, n - 1);
 }
 
 status group_outcome_make(const node_report *reports, int n, const worker_spec *spec,
@@ -606,7 +590,7 @@ status group_outcome_doubt(const node_report *own, const worker_spec *spec, grou
 {
     group_outcome outcome;
     bool uncounted = !out->counts && worker_spec_is_elastic(spec);
-    bool fits = out->again ? uncounted || spec->restarts < spec->max_restarts
+    bool fits = out->again ? uncounted || spec->now.restarts < spec->max_restarts
                            : own->state == AGENT_SUCCEEDED ||
                                  (out->code != EXIT_SUCCESS &&
                                   (out->code != EXIT_CODE_PREEMPTED || own->state != AGENT_FAILED));
@@ -626,24 +610,19 @@ status group_outcome_doubt(const node_report *own, const worker_spec *spec, grou
 
 status group_outcome_write(const group_outcome *outcome, char **out)
 {
-    json_t *object = json_object();
-    json_object_set_new(object, "again", json_boolean(outcome->again));
-    json_object_set_new(object, "counts", json_boolean(outcome->counts));
-    json_object_set_new(object, "unmet", json_boolean(outcome->unmet));
-    json_object_set_new(object, "code", json_integer(outcome->code));
-    json_object_set_new(object, "text", json_value_text(outcome->text));
-    json_object_set_new(object, "told_by", json_integer(outcome->told_by));
-    json_object_set_new(object, "hangs", json_value_text(outcome->hangs));
-    json_object_set_new(object, "notes", json_value_text(outcome->notes));
     json_t *lost = json_array();
     for (int i = 0; i < outcome->n_lost; i++)
         json_array_append_new(lost, json_integer(outcome->lost[i]));
-    json_object_set_new(object, "lost", lost);
+    /* clang-format off */
+    json_t *object = json_pack("{sb sb sb si so si so so so}",
+        "again", outcome->again, "counts", outcome->counts, "unmet", outcome->unmet,
+        "code", outcome->code, "text", json_value_text(outcome->text),
+        "told_by", outcome->told_by, "hangs", json_value_text(outcome->hangs),
+        "notes", json_value_text(outcome->notes), "lost", lost);
+    /* clang-format on */
     if (outcome->failed)
         json_object_set_new(object, "cause", cause_to_json(&outcome->cause));
-    status st = json_text_print(object, JSON_COMPACT, out);
-    json_decref(object);
-    return st;
+    return print_message(object, out);
 }
 
 static status read_lost(const json_t *list, group_outcome *out)
@@ -673,7 +652,7 @@ static status read_outcome(const json_t *object, group_outcome *out)
     TRY(json_value_integer(object, "code", 0, 255, &out->code));
     TRY(json_value_copy(object, "text", out->text, sizeof out->text));
     TRY(json_value_copy(object, "hangs", out->hangs, sizeof out->hangs));
-    TRY(read_notes(object, &out->notes));
+    TRY(copy_text(json_string_value(json_object_get(object, "notes")), &out->notes));
     TRY(read_lost(json_object_get(object, "lost"), out));
     return cause != NULL ? cause_from_json(cause, &out->cause) : STATUS_OK;
 }
@@ -795,7 +774,8 @@ static void write_head(FILE *file, const failure_report *report, const process_f
         fprintf(file, "rank %d %s: %s", cause->rank, what, ending);
     }
     if (again)
-        fprintf(file, "; restart %d of %d", report->spec->restarts + 1, report->spec->max_restarts);
+        fprintf(file, "; restart %d of %d", report->spec->now.restarts + 1,
+                report->spec->max_restarts);
     fputc('\n', file);
 }
 
@@ -858,7 +838,7 @@ static void write_report(FILE *file, const failure_report *report, const process
     }
     if (!shown)
         write_lines(file, cause);
-    fputs(cause->others, file);
+    fputs(text_of(cause->others), file);
     if (cause->priority < CAUSE_OWN)
         put_printable(file, "", report->outcome->notes); /* of all nodes */
     if (cause->folder[0] != '\0')

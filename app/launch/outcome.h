@@ -48,7 +48,7 @@ typedef struct process_failure {
     char says[FAILURE_SAYS_BYTES]; /* the message in its error.json; "" */
     char doing[RANK_TEXT_BYTES];   /* where it was last, by its status page; "" */
     char folder[FILE_PATH_BYTES];  /* of its log and error.json, on its host; "" */
-    char *others;                  /* what became of the other ranks of its node; "" or lines */
+    char *others;                  /* what became of the other ranks of its node; NULL or lines */
     char *words;                   /* the last lines of its stderr, each with its end; "" */
 } process_failure;
 
@@ -70,7 +70,7 @@ typedef struct node_report {
     bool unmet;                        /* elastic: its ranks had not met all others */
     process_failure cause;             /* of AGENT_FAILED; owned */
     char hangs[HANG_REPORT_WHO_BYTES]; /* of its ranks, as hang_report_name has it */
-    char *notes; /* where its ranks were, if one waited in vain: lines, or ""; owned */
+    char *notes; /* where its ranks were, if one waited in vain: lines, or NULL; owned */
     char text[NODE_REPORT_TEXT_BYTES];
 } node_report;
 

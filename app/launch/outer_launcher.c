@@ -338,38 +338,9 @@ static bool launcher_job_id(const launcher_row *row, char *out, size_t size_byte
     return true;
 }
 
-enum { FRONT_WORDS = 24, NUMBER_BYTES = 16, HOST_BYTES = 256 };
+enum { HOST_BYTES = 256 };
 
 static const char VARIABLE[] = "MNIST_DDP_MPIRUN";
-
-/* More ranks than cores are nothing to be refused here, nor is root. The ranks choose their cores
- * by themselves, and say themselves why they fail. After a failure the others have some seconds to
- * say what they saw. All are on this host: without its "ras" mpirun does not read which nodes an
- * allocation has, and knows this one as localhost. */
-static int front_words(const char *ranks, const char *host, const char **words)
-{
-    static const char *const front[] = {"--oversubscribe",
-                                        "--bind-to",
-                                        "none",
-                                        "--quiet",
-                                        "--mca",
-                                        "odls_base_sigkill_timeout",
-                                        "5",
-                                        "--mca",
-                                        "ras",
-                                        "^slurm,gridengine,tm,lsf",
-                                        "-n"};
-    int n = 0;
-    words[n++] = "mpirun";
-    if (geteuid() == 0)
-        words[n++] = "--allow-run-as-root";
-    for (size_t i = 0; i < sizeof front / sizeof front[0]; i++)
-        words[n++] = front[i];
-    words[n++] = ranks;
-    words[n++] = "--host";
-    words[n++] = host;
-    return n;
-}
 
 static status check(const worker_spec *spec)
 {
@@ -398,29 +369,46 @@ static status check(const worker_spec *spec)
     return STATUS_OK;
 }
 
+/* More ranks than cores are nothing to be refused here, nor is root. The ranks choose their cores
+ * by themselves, and say themselves why they fail. After a failure the others have some seconds to
+ * say what they saw. All are on this host: without its "ras" mpirun does not read which nodes an
+ * allocation has, and knows this one as localhost. */
+static const char *const MPIRUN =
+    "mpirun --oversubscribe --bind-to none --quiet --mca odls_base_sigkill_timeout 5 "
+    "--mca ras ^slurm,gridengine,tm,lsf";
+
 status mpirun_become(const worker_spec *spec, int argc, char **argv)
 {
-    char ranks[NUMBER_BYTES], host[HOST_BYTES], self[FILE_PATH_BYTES];
+    char ranks[16], self[FILE_PATH_BYTES], **list = NULL;
+    text_stream words;
     TRY(check(spec));
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length < 0)
         return FAIL(STATUS_IO, "read /proc/self/exe: %s", strerror(errno));
     self[length] = '\0';
-    const char **words = calloc((size_t)argc + FRONT_WORDS, sizeof *words);
-    if (words == NULL)
-        return FAIL(STATUS_NO_MEMORY, "the arguments of mpirun");
-    snprintf(ranks, sizeof ranks, "%d", spec->nproc);
-    snprintf(host, sizeof host, "localhost:%d", spec->nproc);
-    int n = front_words(ranks, host, words);
-    words[n++] = self;
+    TRY(text_stream_open(&words));
+    for (const char *at = MPIRUN, *end; *at != '\0'; at = end + (*end == ' ')) {
+        end = strchrnul(at, ' ');
+        entrypoint_word(words.file, "%.*s", (int)(end - at), at);
+    }
+    if (geteuid() == 0)
+        entrypoint_word(words.file, "--allow-run-as-root");
+    entrypoint_word(words.file, "--host");
+    entrypoint_word(words.file, "localhost:%d", spec->nproc);
+    entrypoint_word(words.file, "-n");
+    entrypoint_word(words.file, "%d", spec->nproc);
+    entrypoint_word(words.file, "%s", self);
     for (int i = 1; i < argc; i++)
-        words[n++] = argv[i];
+        entrypoint_word(words.file, "%s", argv[i]);
+    TRY(entrypoint_list(&words, &list));
+    snprintf(ranks, sizeof ranks, "%d", spec->nproc);
     setenv(VARIABLE, ranks, 1);
     if (!isatty(STDOUT_FILENO)) /* mpirun gives rank 0 a terminal, whatever is behind it */
         setenv("TERM", "dumb", 1);
-    execvp(words[0], (char *const *)(const void *)words);
-    free(words);
-    return FAIL(STATUS_IO, "mpirun: %s", strerror(errno));
+    execvp(list[0], list);
+    status st = FAIL(STATUS_IO, "mpirun: %s", strerror(errno));
+    free(list);
+    return st;
 }
 
 /* Whether this process is one of the ranks that mpirun_become has started. The flags of a launcher
@@ -685,40 +673,35 @@ status outer_launcher_find(const options *opts, outer_launcher *out)
     return STATUS_OK;
 }
 
-static status set_number(const char *name, int value)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", value);
-    return setenv(name, text, 1) == 0 ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "%s", name);
-}
-
-static status set_text(const char *name, const char *value)
-{
-    return setenv(name, value, 1) == 0 ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "%s", name);
-}
-
 /* What torchrun would have set. What is not known is left as it is. */
 static status become_rank(const outer_launcher *outer)
 {
     const launcher_place *place = &outer->place;
-    int node = place->node;
-    bool in_order = place->local_size > 0 && place->size % place->local_size == 0 &&
-                    place->rank % place->local_size == place->local_rank;
-    if (node < 0 && in_order)
-        node = place->rank / place->local_size;
-    TRY(set_number("RANK", place->rank));
-    TRY(set_number("WORLD_SIZE", place->size));
-    if (place->local_rank >= 0)
-        TRY(set_number("LOCAL_RANK", place->local_rank));
-    if (place->local_size >= 0)
-        TRY(set_number("LOCAL_WORLD_SIZE", place->local_size));
-    if (node >= 0)
-        TRY(set_number("GROUP_RANK", node));
-    if (outer->master_addr[0] != '\0') {
-        TRY(set_text("MASTER_ADDR", outer->master_addr));
-        TRY(set_number("MASTER_PORT", outer->master_port));
+    const bool in_order = place->local_size > 0 && place->size % place->local_size == 0 &&
+                          place->rank % place->local_size == place->local_rank;
+    const bool has_store = outer->master_addr[0] != '\0';
+    const struct {
+        const char *name;
+        int value; /* -1: not known */
+    } numbers[] = {
+        {"RANK", place->rank},
+        {"WORLD_SIZE", place->size},
+        {"LOCAL_RANK", place->local_rank},
+        {"LOCAL_WORLD_SIZE", place->local_size},
+        {"GROUP_RANK", place->node < 0 && in_order ? place->rank / place->local_size : place->node},
+        {"MASTER_PORT", has_store ? outer->master_port : -1},
+    };
+    bool all_set = true;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", numbers[i].value);
+        all_set = all_set && (numbers[i].value < 0 || setenv(numbers[i].name, text, 1) == 0);
     }
-    return outer->job[0] != '\0' ? set_text("TORCHELASTIC_RUN_ID", outer->job) : STATUS_OK;
+    if (has_store)
+        all_set = all_set && setenv("MASTER_ADDR", outer->master_addr, 1) == 0;
+    if (outer->job[0] != '\0')
+        all_set = all_set && setenv("TORCHELASTIC_RUN_ID", outer->job, 1) == 0;
+    return all_set ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "a rank's variables");
 }
 
 static status set_flag(char **flag, const char *text)

@@ -34,7 +34,7 @@ status line_filter_parse(const char *flag, const char *list, line_filter *out)
             filter.text[used++] = *at;
         }
         if (used > begin) { /* an empty word would match every line */
-            filter.begins[filter.n++] = (int)begin;
+            filter.n++;
             filter.text[used++] = '\0';
         }
         at += *at == ',';
@@ -45,11 +45,10 @@ status line_filter_parse(const char *flag, const char *list, line_filter *out)
 
 bool line_filter_matches(const line_filter *filter, const char *line, size_t size_bytes)
 {
-    for (int i = 0; i < filter->n; i++) {
-        const char *word = filter->text + filter->begins[i];
+    const char *word = filter->text;
+    for (int i = 0; i < filter->n; i++, word += strlen(word) + 1)
         if (memmem(line, size_bytes, word, strlen(word)) != NULL)
             return true;
-    }
     return false;
 }
 
@@ -232,44 +231,34 @@ void worker_logs_route(const worker_logs *logs, int attempt, int local_rank, int
         strcpy(out->file, "/dev/null");
 }
 
-/* Appends the macro's value if `at` begins with "${name}" or "$name"; returns the macro's length.
- */
-static size_t expand(const char *at, const char *name, const char *value, char *out, size_t *used)
-{
-    size_t length = strlen(name);
-    bool braces = at[1] == '{';
-    const char *word = at + (braces ? 2 : 1);
-    if (strncmp(word, name, length) != 0)
-        return 0;
-    if (braces ? word[length] != '}' : isalnum((unsigned char)word[length]) || word[length] == '_')
-        return 0;
-    int n = snprintf(out + *used, LOGS_PREFIX_BYTES - *used, "%s", value);
-    *used += (size_t)n < LOGS_PREFIX_BYTES - *used ? (size_t)n : LOGS_PREFIX_BYTES - 1 - *used;
-    return length + (braces ? 3 : 1);
-}
-
+/* In the template "${name}" and "$name" are a macro's value, and "$$" is a dollar sign. */
 void worker_logs_prefix(const worker_logs *logs, const char *role, int rank, int local_rank,
                         char *out)
 {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
     char rank_text[16], local_text[16], host[256] = "?";
     snprintf(rank_text, sizeof rank_text, "%d", rank);
     snprintf(local_text, sizeof local_text, "%d", local_rank);
     if (gethostname(host, sizeof host - 1) != 0)
         strcpy(host, "?");
-    const struct {
-        const char *name, *value;
-    } macros[] = {
+    const char *const macros[][2] = {
         {"role_name", role}, {"local_rank", local_text}, {"rank", rank_text}, {"hostname", host}};
     size_t used = 0;
     for (const char *at = logs->template_text; *at != '\0' && used + 1 < LOGS_PREFIX_BYTES;) {
-        size_t passed = 0;
-        for (size_t i = 0; *at == '$' && passed == 0 && i < sizeof macros / sizeof macros[0]; i++)
-            passed = expand(at, macros[i].name, macros[i].value, out, &used);
-        if (passed == 0) {
+        bool braces = at[0] == '$' && at[1] == '{';
+        const char *name = at + (braces ? 2 : 1), *value = NULL;
+        size_t length = at[0] == '$' ? strspn(name, letters) : 0, room = LOGS_PREFIX_BYTES - used;
+        for (size_t i = 0; i < sizeof macros / sizeof macros[0]; i++)
+            if (strlen(macros[i][0]) == length && strncmp(macros[i][0], name, length) == 0)
+                value = macros[i][1];
+        if (value != NULL && (!braces || name[length] == '}')) {
+            size_t n = (size_t)snprintf(out + used, room, "%s", value);
+            used += n < room ? n : room - 1;
+            at = name + length + braces;
+        } else {
             out[used++] = *at;
-            passed = at[0] == '$' && at[1] == '$' ? 2 : 1;
+            at += at[0] == '$' && at[1] == '$' ? 2 : 1;
         }
-        at += passed;
     }
     out[used] = '\0';
 }
@@ -393,53 +382,49 @@ static size_t write_or_keep(output_backlog *backlog, const char *text, size_t si
     return done;
 }
 
-void output_console_write(output_console *console, int fd, const char *text, size_t size_bytes)
-{
-    pthread_mutex_lock(&console->lock);
-    size_t done = write_or_keep(&console->backlogs[fd], text, size_bytes);
-    pthread_mutex_unlock(&console->lock);
-    if (done < size_bytes)
-        eventfd_write(console->wake_fd, 1);
-}
-
 /* All lines, formatted; the first one only if it begins here. NULL: no memory. */
-static char *format_lines(const output_backlog *backlog, const char *text, size_t size_bytes,
-                          size_t *out_bytes)
+static char *format_lines(const output_backlog *backlog, const char *text, size_t *size_bytes)
 {
+    const char *last = text + *size_bytes;
     size_t lines = 1, used = 0;
-    for (size_t i = 0; i < size_bytes; i++)
-        lines += text[i] == '\n';
-    char *out = malloc(size_bytes + lines * TERMINAL_FORMAT_BYTES);
-    const terminal_facts plain = {0};
-    bool begun = backlog->begun;
-    while (out != NULL && size_bytes > 0) {
-        const char *end = memchr(text, '\n', size_bytes);
-        size_t line_bytes = end != NULL ? (size_t)(end + 1 - text) : size_bytes;
-        used += terminal_format(begun ? plain : backlog->terminal, text, line_bytes, out + used);
-        begun = false;
-        text += line_bytes;
-        size_bytes -= line_bytes;
+    for (const char *at = text; at < last; at++)
+        lines += *at == '\n';
+    char *out = malloc(*size_bytes + lines * TERMINAL_FORMAT_BYTES);
+    terminal_facts facts = backlog->begun ? (terminal_facts){0} : backlog->terminal;
+    if (out == NULL)
+        return NULL;
+    for (const char *end; text < last; text = end) {
+        end = memchr(text, '\n', (size_t)(last - text));
+        end = end != NULL ? end + 1 : last;
+        used += terminal_format(facts, text, (size_t)(end - text), out + used);
+        facts = backlog->terminal;
     }
-    *out_bytes = used;
+    *size_bytes = used;
     return out;
 }
 
-void output_console_say(output_console *console, int fd, const char *text, size_t size_bytes)
+static void put(output_console *console, int fd, const char *text, size_t size_bytes, bool is_log)
 {
     output_backlog *backlog = &console->backlogs[fd];
     char *formatted = NULL;
     pthread_mutex_lock(&console->lock);
-    if (backlog->terminal.erases || backlog->terminal.colours) {
-        size_t formatted_bytes = 0;
-        formatted = format_lines(backlog, text, size_bytes, &formatted_bytes);
-        text = formatted != NULL ? formatted : text;
-        size_bytes = formatted != NULL ? formatted_bytes : size_bytes;
-    }
-    size_t done = write_or_keep(backlog, text, size_bytes);
+    if (is_log && (backlog->terminal.erases || backlog->terminal.colours))
+        formatted = format_lines(backlog, text, &size_bytes);
+    size_t done = write_or_keep(backlog, formatted != NULL ? formatted : text, size_bytes);
     pthread_mutex_unlock(&console->lock);
     free(formatted);
     if (done < size_bytes)
         eventfd_write(console->wake_fd, 1);
+}
+
+void output_console_write(output_console *console, int fd, const char *text, size_t size_bytes)
+{
+    put(console, fd, text, size_bytes, false);
+}
+
+void output_console_say(output_console *console, int fd, const char *text, size_t size_bytes)
+{
+    put(console, fd, text, size_bytes, true);
 }
 
 static bool waits(output_console *console, int fd)
@@ -540,15 +525,6 @@ static void keep_line(output_stream *stream, const char *text, size_t size_bytes
     stream->lines_seen++;
 }
 
-static void show_text(const output_stream *stream, output_console *console, const char *text,
-                      size_t size_bytes)
-{
-    if (console->own)
-        output_console_say(console, stream->target, text, size_bytes);
-    else
-        output_console_write(console, stream->target, text, size_bytes);
-}
-
 static void say_cut(int fd, int error)
 {
     char link[32], path[512];
@@ -584,32 +560,19 @@ static void take_line(output_stream *stream, const char *text, size_t size_bytes
     write_copy(&stream->filtered, whole, head + size_bytes + 1);
 }
 
-/* Shows a piece of one line; the prefix too, if it is the first piece. */
-static void show_piece(output_stream *stream, output_console *console, const char *text,
-                       size_t size_bytes)
-{
-    char whole[LOGS_PREFIX_BYTES + OUTPUT_LINE_BYTES];
-    size_t head = stream->begun ? 0 : strlen(stream->prefix);
-    memcpy(whole, stream->prefix, head);
-    memcpy(whole + head, text, size_bytes);
-    stream->begun = text[size_bytes - 1] != '\n';
-    show_text(stream, console, whole, head + size_bytes);
-}
-
+/* Shows text, each line with the prefix, which a begun one has already. */
 static void show(output_stream *stream, output_console *console, const char *text,
                  size_t size_bytes)
 {
-    if (stream->target < 0 || size_bytes == 0)
-        return;
-    if (stream->prefix[0] == '\0') {
-        stream->begun = text[size_bytes - 1] != '\n';
-        show_text(stream, console, text, size_bytes);
-        return;
-    }
-    while (size_bytes > 0) {
-        const char *end = memchr(text, '\n', size_bytes);
+    char whole[LOGS_PREFIX_BYTES + OUTPUT_LINE_BYTES];
+    while (stream->target >= 0 && size_bytes > 0) {
+        const char *end = stream->prefix[0] != '\0' ? memchr(text, '\n', size_bytes) : NULL;
         size_t piece = end == NULL ? size_bytes : (size_t)(end + 1 - text);
-        show_piece(stream, console, text, piece);
+        size_t head = stream->begun ? 0 : strlen(stream->prefix);
+        memcpy(whole, stream->prefix, head);
+        memcpy(whole + head, text, piece);
+        stream->begun = text[piece - 1] != '\n';
+        put(console, stream->target, whole, head + piece, console->own);
         text += piece;
         size_bytes -= piece;
     }

@@ -43,9 +43,8 @@ enum { LINE_FILTER_WORDS = 16, LINE_FILTER_BYTES = 512 };
 
 /* Which lines of a worker go to filtered_stdout.log and filtered_stderr.log. */
 typedef struct line_filter {
-    int n;                         /* words; 0: no line matches */
-    int begins[LINE_FILTER_WORDS]; /* of each word, in `text` */
-    char text[LINE_FILTER_BYTES];
+    int n;                        /* words; 0: no line matches */
+    char text[LINE_FILTER_BYTES]; /* the words, one after the other, each with a zero byte */
 } line_filter;
 
 /* "apple,orange": two words. Two commas are one comma of a word, as torchrun has it. NULL: none.

@@ -8,11 +8,14 @@
 #include "app/train/rank_context.h"
 #include "app/train/run_folder.h"
 #include "app/train/strategy.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "dist/net/socket.h"
 #include "dist/store/store.h"
 
+#include <errno.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +31,8 @@ enum {
     DEFAULT_SHUTDOWN_S = 30, /* as torchrun */
     WEEK_S = 604800,
     SHOWN_BYTES = 80,
+    SHOWN_PATH_BYTES = 200,
+    SCRIPT_BYTES = 1 << 20,
     WORD_BYTES = ETCD_FILE_BYTES, /* of a pair of --rdzv-conf, so that a file of it has room */
     MAX_MISSES = 1000,
     C10D_PORT = 29400, /* torchrun's, of an endpoint without one */
@@ -246,21 +251,6 @@ static status read_endpoints(const char *text, request *want)
         TRY(add_endpoint(one, want));
     }
     return STATUS_OK;
-}
-
-void worker_spec_each_endpoint(const char *endpoints, worker_spec_endpoint_fn *use, void *ctx)
-{
-    const char *at = endpoints, *word;
-    for (size_t length; (word = comma_list_next(&at, &length)) != NULL;) {
-        char one[SPEC_ADDRESS_BYTES + 16], address[SPEC_ADDRESS_BYTES];
-        int port = -1;
-        snprintf(one, sizeof one, "%.*s", (int)length, word);
-        const char *scheme_end = strstr(one, "://");
-        if (socket_address_parse(scheme_end != NULL ? scheme_end + 3 : one, 0, address,
-                                 sizeof address, &port) == STATUS_OK &&
-            !use(ctx, address, port))
-            return;
-    }
 }
 
 static void hide(char *text, const char *endpoints)
@@ -647,6 +637,176 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
     return STATUS_OK;
 }
 
+/* What a worker executes. */
+
+static const char MACRO[] = "${local_rank}";
+
+/* As runpy does it for torchrun's --run-path. */
+static const char RUN_PATH[] = "import runpy, sys; sys.argv = sys.argv[1:]; "
+                               "runpy.run_path(sys.argv[0], run_name='__main__')";
+
+void entrypoint_word(FILE *words, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vfprintf(words, fmt, args);
+    va_end(args);
+    fputc('\0', words);
+}
+
+static void add_word(entrypoint *program, FILE *words, const char *word)
+{
+    entrypoint_word(words, "%s", word);
+    program->count++;
+}
+
+static bool is_script(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 3 && strcmp(name + length - 3, ".py") == 0;
+}
+
+static status find_python(entrypoint *program)
+{
+    const char *named = environment_text("PYTHON_EXEC");
+    if (named != NULL) {
+        if (executable_find(named, program->path))
+            return STATUS_OK;
+        return FAIL(STATUS_INVALID, "PYTHON_EXEC=%.*s: no such executable", SHOWN_PATH_BYTES,
+                    named);
+    }
+    if (executable_find("python3", program->path) || executable_find("python", program->path))
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+                "no python3 in PATH to run a script; name one with PYTHON_EXEC=/path/to/python3");
+}
+
+/* How the script itself spells the flag: torch.distributed.launch passes --local-rank since 2.0,
+ * --local_rank before. */
+static const char *local_rank_flag(const char *script)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    bool old = file_read(script, SCRIPT_BYTES, &text, &size_bytes) == STATUS_OK &&
+               strstr(text, "--local_rank") != NULL && strstr(text, "--local-rank") == NULL;
+    free(text);
+    return old ? "--local_rank" : "--local-rank";
+}
+
+static status add_python(const options *opts, entrypoint *program, FILE *words)
+{
+    const char *name = opts->program[0];
+    if (!opts->run.module && access(name, R_OK) != 0)
+        return FAIL(STATUS_INVALID, "%.*s: %s; a script is looked for in this folder",
+                    SHOWN_PATH_BYTES, name, strerror(errno));
+    TRY(find_python(program));
+    add_word(program, words, program->path);
+    add_word(program, words, "-u");
+    if (opts->run.module || opts->run.run_path)
+        add_word(program, words, opts->run.module ? "-m" : "-c");
+    if (opts->run.run_path)
+        add_word(program, words, RUN_PATH);
+    return STATUS_OK;
+}
+
+static status check_flags(const options *opts)
+{
+    if (opts->program == NULL || opts->program[0] == NULL)
+        return FAIL(STATUS_INVALID,
+                    "run: which program? As in: mnist_ddp run --nproc-per-node=2 train.py");
+    if (opts->run.no_python && opts->run.module)
+        return FAIL(STATUS_INVALID, "--no-python and --module: give one of them");
+    if (opts->run.run_path && opts->run.module)
+        return FAIL(STATUS_INVALID, "--run-path and --module: give one of them");
+    return STATUS_OK;
+}
+
+/* The interpreter or executable, then PROGRAM ARGS. */
+static status find_program(const options *opts, entrypoint *program, FILE *words)
+{
+    char *const *given = opts->program;
+    bool direct = opts->run.no_python && !opts->run.run_path;
+    bool python = opts->run.module || opts->run.run_path || is_script(given[0]);
+    if (!direct && !python) /* whatever can be executed is; the rest is a script without ".py" */
+        direct = executable_find(given[0], program->path) || access(given[0], R_OK) != 0;
+    if (direct && !executable_find(given[0], program->path))
+        return FAIL(STATUS_INVALID, "%.*s: no such executable%s", SHOWN_PATH_BYTES, given[0],
+                    strchr(given[0], '/') == NULL ? " in PATH; for one in this folder give ./"
+                    : access(given[0], F_OK) == 0 ? "; make it one with chmod +x"
+                                                  : "");
+    if (!direct)
+        TRY(add_python(opts, program, words));
+    add_word(program, words, given[0]);
+    if (!opts->run.use_env) {
+        program->local_rank_at = program->count;
+        program->local_rank_flag = opts->run.module ? "--local-rank" : local_rank_flag(given[0]);
+    }
+    for (int i = 1; given[i] != NULL; i++)
+        add_word(program, words, given[i]);
+    return STATUS_OK;
+}
+
+status entrypoint_list(text_stream *words, char ***out)
+{
+    char *text = NULL;
+    size_t size_bytes = 0, n = 0;
+    TRY(text_stream_close(words, &text, &size_bytes));
+    for (size_t i = 0; i < size_bytes; i++)
+        n += text[i] == '\0';
+    char **block = malloc((n + 1) * sizeof *block + size_bytes);
+    if (block == NULL) {
+        free(text);
+        return FAIL(STATUS_NO_MEMORY, "%zu words", n);
+    }
+    char *at = memcpy(block + n + 1, text, size_bytes);
+    free(text);
+    for (size_t i = 0; i < n; i++, at += strlen(at) + 1)
+        block[i] = at;
+    block[n] = NULL;
+    *out = block;
+    return STATUS_OK;
+}
+
+status entrypoint_find(const options *opts, entrypoint *out)
+{
+    text_stream words;
+    TRY(check_flags(opts));
+    TRY(text_stream_open(&words));
+    *out = (entrypoint){.own_session = true, .local_rank_at = -1};
+    status st = find_program(opts, out, words.file);
+    status listed = entrypoint_list(&words, &out->words);
+    return st != STATUS_OK ? st : listed;
+}
+
+static status find_self(int argc, char **argv, entrypoint *out)
+{
+    text_stream words;
+    TRY(text_stream_open(&words));
+    *out = (entrypoint){.path = "/proc/self/exe", .local_rank_at = -1};
+    for (int i = 0; i < argc; i++)
+        add_word(out, words.file, argv[i]);
+    return entrypoint_list(&words, &out->words);
+}
+
+status entrypoint_argv(const entrypoint *program, int local_rank, char ***out)
+{
+    text_stream words;
+    TRY(text_stream_open(&words));
+    for (int i = 0; i <= program->count; i++) {
+        if (i == program->local_rank_at)
+            entrypoint_word(words.file, "%s=%d", program->local_rank_flag, local_rank);
+        const char *word = i < program->count ? program->words[i] : NULL;
+        for (const char *at; word != NULL && (at = strstr(word, MACRO)) != NULL;
+             word = at + sizeof MACRO - 1)
+            fprintf(words.file, "%.*s%d", (int)(at - word), word, local_rank);
+        if (word != NULL)
+            entrypoint_word(words.file, "%s", word);
+    }
+    return status_context(entrypoint_list(&words, out), "arguments of local rank %d", local_rank);
+}
+
+/* The rest of the spec. */
+
 /* With --virtual-local-rank every worker takes one GPU of $CUDA_VISIBLE_DEVICES. */
 static status check_virtual(const worker_spec *spec)
 {
@@ -728,7 +888,7 @@ status worker_spec_complete(const options *opts, int argc, char **argv, worker_s
     }
     if (opts->command == COMMAND_TRAIN)
         TRY(choose_run_dir(opts, spec, spec->run_dir));
-    return entrypoint_self(argc, argv, &spec->program);
+    return find_self(argc, argv, &spec->program);
 }
 
 bool worker_spec_saves_on(const worker_spec *spec, int signal)
@@ -746,12 +906,13 @@ bool worker_spec_may_restart(const worker_spec *spec, int code)
 
 void worker_spec_free(worker_spec *spec)
 {
-    entrypoint_free(&spec->program);
+    free(spec->program.words);
+    round_state_free(&spec->now);
 }
 
 int worker_spec_ranks_of(const worker_spec *spec, int node)
 {
-    return spec->members != NULL ? spec->members[node].nproc : spec->nproc;
+    return node < spec->now.n ? spec->now.members[node].nproc : spec->nproc;
 }
 
 int worker_spec_first_rank(const worker_spec *spec, int node)

@@ -3,15 +3,17 @@
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_SPEC_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_SPEC_H
 
-#include "app/launch/entrypoint.h"
 #include "app/launch/output.h"
+#include "app/options/options.h"
 #include "app/train/agreement.h"
+#include "base/text.h"
 #include "dist/elastic/etcd.h"
 #include "dist/elastic/round.h"
 
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum {
     SPEC_ADDRESS_BYTES = 256,
@@ -57,15 +59,39 @@ typedef struct shutdown_policy {
     bool keeps;         /* elastic: the workers go on in their processes (elastic_link.h) */
 } shutdown_policy;
 
+/* What a worker executes: this program again, a Python script, or any executable. */
+typedef struct entrypoint {
+    char path[FILE_PATH_BYTES]; /* for execve */
+    char **words;               /* argv for every worker; NULL-ended: free with free() */
+    int count;
+    int local_rank_at; /* where the word "--local-rank=N" goes; -1: nowhere */
+    const char *local_rank_flag;
+    bool own_session; /* it leaves the agent's process group: no signal of the terminal */
+} entrypoint;
+
+/* What `run` was given: a script (".py", or what is no executable) is run by $PYTHON_EXEC or
+ * python3, unbuffered. STATUS_INVALID if it is not there, with what was looked for. out->words are
+ * to be freed also after a failure. */
+status entrypoint_find(const options *opts, entrypoint *out);
+
+/* Writes a word with a zero byte. */
+__attribute__((format(printf, 2, 3))) void entrypoint_word(FILE *words, const char *fmt, ...);
+
+/* The words that were written, as a list that ends with NULL, in one block of memory: free with
+ * free(). Closes the stream. */
+status entrypoint_list(text_stream *words, char ***out);
+
+/* argv for one worker, "${local_rank}" replaced; likewise. */
+status entrypoint_argv(const entrypoint *program, int local_rank, char ***out);
+
 typedef struct worker_spec {
     const options *opts;           /* what was asked for; borrowed. NULL: of no command line */
     bool counts_nodes;             /* only world_size is known: nnodes is the most there can be, and
                                     * nproc, until the nodes have met */
     int nproc, nnodes, world_size; /* elastic: of the round; at first, as if it had all max_nodes */
     int node_rank;                 /* elastic: likewise; at first -1 */
-    const round_node *members;     /* elastic: of the round; NULL: all nodes have `nproc` ranks */
-    int64_t round;                 /* elastic: from 1; 0: none yet */
-    int restarts;                  /* elastic: of the job, after failed ranks */
+    round_state now;               /* elastic: the round; before the first, and of a static job,
+                                    * only `restarts`, after failed ranks; owned */
     rdzv_backend rdzv;             /* RDZV_STATIC also of one machine: it needs none */
     int min_nodes, max_nodes;
     char endpoints
@@ -119,10 +145,6 @@ void worker_spec_free(worker_spec *spec);
 /* Hides USER:PASSWORD@ of --rdzv-endpoint in the process's own arguments and variables, for others
  * who list processes, and for the workers. It stands in `access`, and endpoints have none. */
 void worker_spec_hide(const options *opts, int argc, char **argv);
-
-/* Calls `use` for each of the endpoints, in their order, until it returns false. */
-typedef bool worker_spec_endpoint_fn(void *ctx, const char *address, int port);
-void worker_spec_each_endpoint(const char *endpoints, worker_spec_endpoint_fn *use, void *ctx);
 
 /* Whether nodes may come and go. */
 static inline bool worker_spec_is_elastic(const worker_spec *spec)

@@ -13,10 +13,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -24,22 +24,6 @@
 #include <unistd.h>
 
 enum { EXIT_NOT_STARTED = 127, INHERITED = 4 };
-
-/* "NAME=value" one after the other, each with its zero byte. */
-typedef struct variables {
-    text_stream stream;
-    char *text;
-    size_t size_bytes;
-} variables;
-
-__attribute__((format(printf, 2, 3))) static void add(variables *list, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    vfprintf(list->stream.file, fmt, args);
-    va_end(args);
-    fputc('\0', list->stream.file);
-}
 
 /* Threads that a worker may use if nobody has said how many: its share of the cores. 0: it need not
  * be told, as it is the only worker or OMP_NUM_THREADS is set. */
@@ -52,41 +36,41 @@ static int threads_of(const worker_spec *spec)
     return spec->policy.own || share < 1 ? 1 : share;
 }
 
-static void list_place(variables *list, const worker *w, const worker_start *start)
+static void list_place(FILE *list, const worker *w, const worker_start *start)
 {
     const worker_spec *spec = start->spec;
-    add(list, "RANK=%d", w->rank);
-    add(list, "LOCAL_RANK=%d", spec->virtual_local_rank ? 0 : w->local_rank);
-    add(list, "WORLD_SIZE=%d", spec->world_size);
-    add(list, "LOCAL_WORLD_SIZE=%d", spec->nproc);
-    add(list, "NODE_RANK=%d", spec->node_rank);
-    add(list, "GROUP_RANK=%d", spec->node_rank);
-    add(list, "GROUP_WORLD_SIZE=%d", spec->nnodes);
-    add(list, "ROLE_RANK=%d", w->rank);
-    add(list, "ROLE_WORLD_SIZE=%d", spec->world_size);
-    add(list, "ROLE_NAME=%s", spec->role);
-    add(list, "MASTER_ADDR=%s", spec->master_addr);
-    add(list, "MASTER_PORT=%d", spec->master_port);
+    entrypoint_word(list, "RANK=%d", w->rank);
+    entrypoint_word(list, "LOCAL_RANK=%d", spec->virtual_local_rank ? 0 : w->local_rank);
+    entrypoint_word(list, "WORLD_SIZE=%d", spec->world_size);
+    entrypoint_word(list, "LOCAL_WORLD_SIZE=%d", spec->nproc);
+    entrypoint_word(list, "NODE_RANK=%d", spec->node_rank);
+    entrypoint_word(list, "GROUP_RANK=%d", spec->node_rank);
+    entrypoint_word(list, "GROUP_WORLD_SIZE=%d", spec->nnodes);
+    entrypoint_word(list, "ROLE_RANK=%d", w->rank);
+    entrypoint_word(list, "ROLE_WORLD_SIZE=%d", spec->world_size);
+    entrypoint_word(list, "ROLE_NAME=%s", spec->role);
+    entrypoint_word(list, "MASTER_ADDR=%s", spec->master_addr);
+    entrypoint_word(list, "MASTER_PORT=%d", spec->master_port);
 }
 
 /* The worker's own entry of the list of GPUs, or the GPU of its number. */
-static void list_gpu(variables *list, int local_rank)
+static void list_gpu(FILE *list, int local_rank)
 {
     const char *at = getenv("CUDA_VISIBLE_DEVICES");
     if (at == NULL) {
-        add(list, "CUDA_VISIBLE_DEVICES=%d", local_rank);
+        entrypoint_word(list, "CUDA_VISIBLE_DEVICES=%d", local_rank);
         return;
     }
     size_t length = 0;
     const char *entry = "";
     for (int i = 0; i <= local_rank && entry != NULL; i++)
         entry = comma_list_next(&at, &length);
-    add(list, "CUDA_VISIBLE_DEVICES=%.*s", (int)length, entry != NULL ? entry : "");
+    entrypoint_word(list, "CUDA_VISIBLE_DEVICES=%.*s", (int)length, entry != NULL ? entry : "");
 }
 
 /* gloo and TensorPipe of other programs take the address that this host's own name stands for, and
  * tell it the other hosts: that of a loopback, they cannot reach. */
-static void list_interface(variables *list, const worker *w, const worker_start *start)
+static void list_interface(FILE *list, const worker *w, const worker_start *start)
 {
     static const char *const names[] = {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"};
     char interface[SOCKET_ROUTE_NAME_BYTES];
@@ -96,7 +80,7 @@ static void list_interface(variables *list, const worker *w, const worker_start 
     for (int i = 0; i < 2 && interface[0] != '\0'; i++) {
         if (getenv(names[i]) != NULL)
             continue;
-        add(list, "%s=%s", names[i], interface);
+        entrypoint_word(list, "%s=%s", names[i], interface);
         if (i == 0 && w->local_rank == 0 && start->attempt <= 1)
             LOG_I("%s=%s: this host's own name stands for a loopback address (set it yourself for "
                   "another interface)",
@@ -116,61 +100,63 @@ static int spool_for(const worker *w)
     return w->rank == 0 ? run_log_spool() : -1;
 }
 
-static void list_variables(variables *list, const worker *w, const worker_start *start)
+static void list_variables(FILE *list, const worker *w, const worker_start *start)
 {
     const worker_spec *spec = start->spec;
     char path[FILE_PATH_BYTES];
     int threads = threads_of(spec);
     list_place(list, w, start);
-    add(list, "TORCHELASTIC_RESTART_COUNT=%d", spec->restarts);
-    add(list, "TORCHELASTIC_MAX_RESTARTS=%d", spec->max_restarts);
-    add(list, "TORCHELASTIC_RUN_ID=%s", spec->run_id);
-    add(list, "TORCHELASTIC_USE_AGENT_STORE=True");
+    entrypoint_word(list, "TORCHELASTIC_RESTART_COUNT=%d", spec->now.restarts);
+    entrypoint_word(list, "TORCHELASTIC_MAX_RESTARTS=%d", spec->max_restarts);
+    entrypoint_word(list, "TORCHELASTIC_RUN_ID=%s", spec->run_id);
+    entrypoint_word(list, "TORCHELASTIC_USE_AGENT_STORE=True");
     worker_logs_file(&spec->logs, start->attempt, w->local_rank, "error.json", path);
-    add(list, "TORCHELASTIC_ERROR_FILE=%s", path);
-    add(list, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", spec->policy.signal_names);
+    entrypoint_word(list, "TORCHELASTIC_ERROR_FILE=%s", path);
+    entrypoint_word(list, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", spec->policy.signal_names);
     if (getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
-        add(list, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+        entrypoint_word(list, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
     if (threads > 0)
-        add(list, "OMP_NUM_THREADS=%d", threads);
+        entrypoint_word(list, "OMP_NUM_THREADS=%d", threads);
     list_interface(list, w, start);
     if (spec->virtual_local_rank)
         list_gpu(list, w->local_rank);
     worker_logs_dumps(&spec->logs, start->attempt, path);
     if (path[0] != '\0')
-        add(list, "MNIST_DDP_DUMP_DIR=%s", path);
+        entrypoint_word(list, "MNIST_DDP_DUMP_DIR=%s", path);
     if (spec->run_dir[0] != '\0')
-        add(list, "MNIST_DDP_RUN_DIR=%s", spec->run_dir);
-    add(list, "MNIST_DDP_LAUNCHED=%lld", (long long)start->started_ns);
+        entrypoint_word(list, "MNIST_DDP_RUN_DIR=%s", spec->run_dir);
+    entrypoint_word(list, "MNIST_DDP_LAUNCHED=%lld", (long long)start->started_ns);
     if (worker_spec_is_elastic(spec))
-        add(list, "%s=%lld", ELASTIC_ROUND_VARIABLE, (long long)spec->round);
+        entrypoint_word(list, "%s=%lld", ELASTIC_ROUND_VARIABLE, (long long)spec->now.round);
     if (w->rank_fd > 0) {
-        add(list, "%s=%d", ELASTIC_FD_VARIABLE, w->rank_fd);
-        add(list, "MNIST_DDP_JOIN_TIMEOUT=%lld", (long long)(spec->join_ms + 999) / 1000);
+        entrypoint_word(list, "%s=%d", ELASTIC_FD_VARIABLE, w->rank_fd);
+        entrypoint_word(list, "MNIST_DDP_JOIN_TIMEOUT=%lld",
+                        (long long)(spec->join_ms + 999) / 1000);
     }
     if (start->fence_fd > 0)
-        add(list, "%s=%d", ROUND_FENCE_VARIABLE, start->fence_fd);
+        entrypoint_word(list, "%s=%d", ROUND_FENCE_VARIABLE, start->fence_fd);
     if (has_status_line(w, start))
-        add(list, "MNIST_DDP_LOG_TTY=%d", start->terminal_fd);
+        entrypoint_word(list, "MNIST_DDP_LOG_TTY=%d", start->terminal_fd);
     if (spool_for(w) >= 0)
-        add(list, "MNIST_DDP_RUN_LOG=%d", spool_for(w));
+        entrypoint_word(list, "MNIST_DDP_RUN_LOG=%d", spool_for(w));
 }
 
-/* On success the text is the caller's to free. */
-static status variables_read(variables *list, const worker *w, const worker_start *start)
+/* All of them, one after the other. *text is the caller's to free. */
+static status make_variables(const worker *w, const worker_start *start, char **text,
+                             size_t *size_bytes)
 {
-    *list = (variables){0};
-    TRY(text_stream_open(&list->stream));
-    list_variables(list, w, start);
-    return status_context(text_stream_close(&list->stream, &list->text, &list->size_bytes),
-                          "environment of rank %d", w->rank);
+    text_stream list;
+    TRY(text_stream_open(&list));
+    list_variables(list.file, w, start);
+    return status_context(text_stream_close(&list, text, size_bytes), "environment of rank %d",
+                          w->rank);
 }
 
 /* Does the list have its own value for the variable of this "NAME=value"? */
-static bool is_replaced(const variables *list, const char *entry)
+static bool is_replaced(const char *list, size_t size_bytes, const char *entry)
 {
     size_t name = strcspn(entry, "=");
-    for (const char *own = list->text; own < list->text + list->size_bytes; own += strlen(own) + 1)
+    for (const char *own = list; own < list + size_bytes; own += strlen(own) + 1)
         if (strncmp(entry, own, name + 1) == 0)
             return true;
     return false;
@@ -178,16 +164,17 @@ static bool is_replaced(const variables *list, const char *entry)
 
 static status make_environment(const worker *w, const worker_start *start, char ***out)
 {
-    variables list;
+    char *list = NULL;
+    size_t size_bytes = 0;
     text_stream all;
-    TRY(variables_read(&list, w, start));
+    TRY(make_variables(w, start, &list, &size_bytes));
     status st = text_stream_open(&all);
     for (char **entry = environ; *entry != NULL && st == STATUS_OK; entry++)
-        if (!is_replaced(&list, *entry))
-            fprintf(all.file, "%s%c", *entry, '\0');
+        if (!is_replaced(list, size_bytes, *entry))
+            entrypoint_word(all.file, "%s", *entry);
     if (st == STATUS_OK)
-        fwrite(list.text, 1, list.size_bytes, all.file);
-    free(list.text);
+        fwrite(list, 1, size_bytes, all.file);
+    free(list);
     if (st == STATUS_OK)
         st = entrypoint_list(&all, out);
     return status_context(st, "environment of rank %d", w->rank);
@@ -195,12 +182,11 @@ static status make_environment(const worker *w, const worker_start *start, char 
 
 status worker_describe_environment(const worker *w, const worker_start *start, char **out)
 {
-    variables list;
-    TRY(variables_read(&list, w, start));
-    for (size_t i = 0; i + 1 < list.size_bytes; i++)
-        if (list.text[i] == '\0')
-            list.text[i] = ' ';
-    *out = list.text;
+    size_t size_bytes = 0;
+    TRY(make_variables(w, start, out, &size_bytes));
+    for (size_t i = 0; i + 1 < size_bytes; i++)
+        if ((*out)[i] == '\0')
+            (*out)[i] = ' ';
     return STATUS_OK;
 }
 
@@ -354,24 +340,17 @@ static void worker_signal(const worker *w, const worker_start *start, int signal
         kill(w->pid, signal);
 }
 
-/* Asks it for a last checkpoint: SIGUSR1, which carries the signal that the agent got. */
-static void worker_ask(const worker *w, int signal)
-{
-    if (w->pid != 0 && !w->reaped)
-        sigqueue(w->pid, SIGUSR1, (union sigval){.sival_int = signal});
-}
-
 /* What list_place() says to a new process. */
 static elastic_place place_of(const worker *w, const worker_spec *spec)
 {
-    elastic_place place = {.round = spec->round,
+    elastic_place place = {.round = spec->now.round,
                            .rank = w->rank,
                            .world_size = spec->world_size,
                            .local_rank = spec->virtual_local_rank ? 0 : w->local_rank,
                            .local_world_size = spec->nproc,
                            .node_rank = spec->node_rank,
                            .nnodes = spec->nnodes,
-                           .restarts = spec->restarts,
+                           .restarts = spec->now.restarts,
                            .master_port = spec->master_port};
     snprintf(place.master_addr, sizeof place.master_addr, "%s", spec->master_addr);
     return place;
@@ -381,7 +360,7 @@ static elastic_place place_of(const worker *w, const worker_spec *spec)
  * it does not hear it need not: it has ended then, or does not read, and is told to end. */
 static void worker_tell(const worker *w, const worker_start *start, elastic_word word)
 {
-    elastic_message message = {.word = word, .round = start->spec->round};
+    elastic_message message = {.word = word, .round = start->spec->now.round};
     if (word == ELASTIC_JOIN)
         message.place = place_of(w, start->spec);
     if (elastic_link_send(w->link_fd, &message) != STATUS_OK)
@@ -458,73 +437,48 @@ static void set_title(const char *title)
 }
 
 /* Only calls that are safe while another thread of the agent may have held any lock. */
-__attribute__((noreturn)) static void guard(int fd, pid_t *groups, int n, const char *title)
+__attribute__((noreturn)) static void guard(int fd, const pid_t *groups, int n, const char *title)
 {
-    pid_t word;
-    ssize_t got;
+    char none;
     setsid(); /* the terminal's signals are not for it */
     prctl(PR_SET_NAME, "orphan_reaper");
     set_title(title);
     if (dup2(fd, 0) != 0 || close_range(1, ~0u, 0) != 0 || chdir("/") != 0)
         _exit(EXIT_FAILURE);
-    while ((got = read(0, &word, sizeof word)) == (ssize_t)sizeof word ||
-           (got < 0 && errno == EINTR)) {
-        pid_t from = word > 0 ? 0 : -word, to = word > 0 ? word : 0;
-        for (int i = 0; i < n && got > 0; i++)
-            if (groups[i] == from) {
-                groups[i] = to;
-                break;
-            }
-    }
+    while (read(0, &none, 1) < 0 && errno == EINTR)
+        continue;
     for (int i = 0; i < n; i++)
         if (groups[i] > 1)
             kill(-groups[i], SIGKILL);
     _exit(EXIT_SUCCESS);
 }
 
-/* For up to n groups at a time. It is no child of the caller's, and holds none of its files. *fd:
- * the pipe to it. When that is closed it kills the groups that were not forgotten. */
-static status start_reaper(int n, int *fd)
+/* It is no child of the caller's, and holds none of its files. It shares the list of groups. When
+ * the pipe to it is closed it kills those that are in the list then. */
+static status start_reaper(worker_group *group, int n)
 {
     int fds[2];
     char title[64];
     snprintf(title, sizeof title, "mnist_ddp: orphan_reaper of %d", (int)getpid());
-    pid_t *groups = calloc((size_t)n, sizeof *groups);
-    if (groups == NULL)
+    void *shared = mmap(NULL, (size_t)n * sizeof *group->groups, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "%d groups", n);
-    if (pipe2(fds, O_CLOEXEC) != 0) {
-        free(groups);
+    group->groups = shared;
+    if (pipe2(fds, O_CLOEXEC) != 0)
         return FAIL(STATUS_IO, "orphan_reaper: pipe: %s", file_limit_reason(errno));
-    }
     pid_t child = fork();
     if (child == 0) {
         if (fork() == 0)
-            guard(fds[0], groups, n, title);
+            guard(fds[0], group->groups, n, title);
         _exit(EXIT_SUCCESS);
     }
     int error = errno;
-    free(groups);
     close(fds[0]);
-    *fd = fds[1];
+    group->reaper_fd = fds[1];
     if (child > 0)
         waitpid(child, NULL, 0);
     return child > 0 ? STATUS_OK : FAIL(STATUS_IO, "orphan_reaper: fork: %s", strerror(error));
-}
-
-/* A group to watch, or, negative, to forget before its number can be another's. If the reaper was
- * killed, the write fails, and all is as without one. */
-static void tell_reaper(const worker_group *group, pid_t word)
-{
-    while (group->reaper_fd >= 0 && write(group->reaper_fd, &word, sizeof word) < 0 &&
-           errno == EINTR)
-        continue;
-}
-
-static void close_reaper(worker_group *group)
-{
-    if (group->reaper_fd >= 0)
-        close(group->reaper_fd);
-    group->reaper_fd = -1;
 }
 
 enum { MAX_ROUNDS = 64, WRITE_ENDS = 2 /* of a worker, until it is started */ };
@@ -575,7 +529,7 @@ status worker_group_create(const worker_start *start, output_console *console, w
         .start = *start, .child_fd = -1, .reaper_fd = -1, .console = console, .cause = -1};
     TRY(open_descriptors(out));
     if (start->spec->program.own_session)
-        TRY(start_reaper(n, &out->reaper_fd));
+        TRY(start_reaper(out, n));
     out->workers = calloc((size_t)n, sizeof *out->workers);
     if (out->workers == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d workers", n);
@@ -602,8 +556,8 @@ void worker_group_clear(worker_group *group, int attempt)
             w->rank = first + i;
             continue;
         }
-        if (w->pid > 0 && !w->running && !w->reaped)
-            tell_reaper(group, -w->pid);
+        if (group->groups != NULL && !w->running)
+            group->groups[i] = 0; /* before its number can be another's */
         worker_close(w, group->console);
         *w = (worker){
             .local_rank = i, .rank = first + i, .attempt = attempt, .out = w->out, .err = w->err};
@@ -622,7 +576,8 @@ void worker_group_destroy(worker_group *group)
     worker_group_clear(group, 0);
     erase_status_line(group);
     free(group->workers);
-    close_reaper(group);
+    if (group->reaper_fd >= 0)
+        close(group->reaper_fd);
     close(group->child_fd);
     close(group->error_fd);
     close(group->start.error_fd);
@@ -665,8 +620,8 @@ status worker_group_start(worker_group *group)
             st = worker_launch(w, &group->start);
         }
         group->running += w->running;
-        if (w->running && !goes_on && group->start.spec->program.own_session)
-            tell_reaper(group, w->pid);
+        if (group->groups != NULL && w->running)
+            group->groups[i] = w->pid;
         if (st != STATUS_OK)
             st = status_context(st, "%d of %d ranks were started", i, group->n);
     }
@@ -707,9 +662,9 @@ void worker_group_resume(worker_group *group)
 
 void worker_group_ask(const worker_group *group, int signal)
 {
-    for (int i = 0; i < group->n; i++)
+    for (int i = 0; i < group->n; i++) /* by SIGUSR1, which carries the signal */
         if (group->workers[i].running)
-            worker_ask(&group->workers[i], signal);
+            sigqueue(group->workers[i].pid, SIGUSR1, (union sigval){.sival_int = signal});
 }
 
 worker *worker_group_next_ended(worker_group *group)
@@ -873,27 +828,14 @@ void worker_group_finish(worker_group *group, worker_leftovers leftovers)
         choose_cause(group); /* with what they said last */
 }
 
-bool worker_group_all_exited_with(const worker_group *group, int code, bool or_zero)
+int worker_group_exited_with(const worker_group *group, int code)
 {
     int n = 0;
     for (int i = 0; i < group->n; i++) {
         int how = group->workers[i].wait_status;
-        if (group->workers[i].pid == 0 || !WIFEXITED(how) ||
-            (WEXITSTATUS(how) != code && !(or_zero && how == 0)))
-            return false;
-        n += WEXITSTATUS(how) == code;
+        n += group->workers[i].pid != 0 && WIFEXITED(how) && WEXITSTATUS(how) == code;
     }
-    return n > 0;
-}
-
-bool worker_group_some_exited_with(const worker_group *group, int code)
-{
-    for (int i = 0; i < group->n; i++) {
-        int how = group->workers[i].wait_status;
-        if (group->workers[i].pid != 0 && WIFEXITED(how) && WEXITSTATUS(how) == code)
-            return true;
-    }
-    return false;
+    return n;
 }
 
 __attribute__((noreturn)) static void drain(worker_group *group, struct pollfd *polled)
@@ -904,7 +846,8 @@ __attribute__((noreturn)) static void drain(worker_group *group, struct pollfd *
     run_log_end();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL); /* those of the agent were for itself */
-    close_reaper(group);
+    if (group->reaper_fd >= 0)
+        close(group->reaper_fd);
     output_console_init(&console);
     group->console = &console;
     for (int n; (n = worker_group_poll(group, polled)) > 0;) {

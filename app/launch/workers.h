@@ -56,6 +56,7 @@ typedef struct worker_group {
     int child_fd;  /* readable once a worker has ended: SIGCHLD */
     int error_fd;  /* the reading end of start.error_fd */
     int reaper_fd; /* to a process that ends what workers have left running; -1: none */
+    pid_t *groups; /* which, in memory that it shares: by worker, 0: none; NULL: it is not there */
     output_console *console;
     worker *workers; /* n of them */
     int n, running;
@@ -120,9 +121,8 @@ void worker_group_read(worker_group *group, const struct pollfd *polled);
 typedef enum worker_leftovers { KEEP_LEFTOVERS, KILL_LEFTOVERS } worker_leftovers;
 void worker_group_finish(worker_group *group, worker_leftovers leftovers);
 
-/* At least one worker ended with this exit code, and all others with it or, if allowed, 0. */
-bool worker_group_all_exited_with(const worker_group *group, int code, bool or_zero);
-bool worker_group_some_exited_with(const worker_group *group, int code);
+/* How many workers ended with this exit code. */
+int worker_group_exited_with(const worker_group *group, int code);
 
 /* At the agent's end, if none runs: if what the workers have left running holds their pipes, starts
  * a process that shows what it writes until all of it has ended. */
