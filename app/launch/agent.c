@@ -92,6 +92,8 @@ static void make_id(char out[ROUND_ID_BYTES])
              (unsigned long long)clock_now_ns());
 }
 
+/* Takes part from now on. The spec's master_addr and master_port say where this node's store
+ * listens. */
 static status join_rendezvous(agent *self)
 {
     const worker_spec *spec = self->spec;
@@ -117,22 +119,6 @@ static status join_rendezvous(agent *self)
     return rdzv_open(&how, &self->rounds.rdzv);
 }
 
-/* Takes part from now on. The spec's master_addr and master_port say where this node's store
- * listens. */
-static status open_rounds(agent *self)
-{
-    TRY(round_fence_create(&self->rounds.fence));
-    return join_rendezvous(self);
-}
-
-/* Gives this node's record back. */
-static void close_rounds(rounds *r)
-{
-    rdzv_close(r->rdzv);
-    round_fence_close(r->fence);
-    free(r->lost);
-}
-
 /* Also moves the fence on. The phase is RDZV_LEAVES from the end of the lease on, also if the
  * rendezvous has not said so yet. */
 static void look_at_rounds(agent *self)
@@ -146,15 +132,6 @@ static void look_at_rounds(agent *self)
     }
     bool in_round = news->phase == RDZV_RUNS || news->phase == RDZV_LEAVES;
     round_fence_set(self->rounds.fence, in_round ? news->valid_until_ns : 0);
-}
-
-/* Nodes of the round before that are not in this one. */
-static void log_gone(agent *self, const round_state *now)
-{
-    const round_state *before = &self->spec->now;
-    for (int i = 0; i < before->n; i++)
-        if (round_rank_of(now, before->members[i].id) < 0)
-            event_log_node_gone(self->events, now->round, before->members[i].id);
 }
 
 /* "hostA (ranks 0-7), hostB (ranks 8-11)" */
@@ -180,9 +157,11 @@ static status begin_round(agent *self)
 {
     worker_spec *spec = self->spec;
     rounds *r = &self->rounds;
-    const round_state *now = r->news.now;
+    const round_state *now = r->news.now, *before = &spec->now;
     char nodes[600];
-    log_gone(self, now);
+    for (int i = 0; i < before->n; i++)
+        if (round_rank_of(now, before->members[i].id) < 0)
+            event_log_node_gone(self->events, now->round, before->members[i].id);
     free(r->lost);
     r->lost = calloc((size_t)now->n, sizeof *r->lost);
     r->n_lost = 0;
@@ -258,14 +237,9 @@ static void enter_failing(agent *self)
     enter(self, AGENT_FAILING, SHUTDOWN_GRACE_MS);
 }
 
-/* All that have failed say that another worker went away. On the only node it is most likely one of
- * those that still run: it is about to end, and why is to be known. */
-static bool is_cause_to_come(const agent *self)
-{
-    return self->spec->nnodes == 1 && worker_group_only_lost(&self->group);
-}
-
-/* A worker that ends meanwhile may be it. Its last lines, which may still be to be read, tell. */
+/* Of the only node all that have failed may say that another worker went away. Most likely it is
+ * one of those that still run, which is about to end: a worker that ends meanwhile may be the
+ * cause. Its last lines, which may still be to be read, tell. */
 static bool awaits_cause(const agent *self)
 {
     return self->state == AGENT_FAILING && self->cause_end_ns != 0 &&
@@ -321,13 +295,6 @@ static bool ended_well(const agent *self, const worker *w)
     return code == EXIT_CODE_PREEMPTED || code == EXIT_CODE_DIVERGED;
 }
 
-/* The signal that asked it for a checkpoint ended it, or the agent's signal, which it got too. */
-static bool ended_instead_of_saving(const agent *self, const worker *w)
-{
-    return self->state == AGENT_SAVING && WIFSIGNALED(w->wait_status) &&
-           (WTERMSIG(w->wait_status) == SIGUSR1 || WTERMSIG(w->wait_status) == self->signal);
-}
-
 /* Before it stops running. */
 static void log_leaving(const agent *self, const char *why)
 {
@@ -337,7 +304,10 @@ static void log_leaving(const agent *self, const char *why)
 
 static void take_end(agent *self, worker *w)
 {
-    bool did_not_save = ended_instead_of_saving(self, w);
+    /* The signal that asked it for a checkpoint ended it, or the agent's, which it got too. */
+    int signal = WIFSIGNALED(w->wait_status) ? WTERMSIG(w->wait_status) : 0;
+    bool did_not_save =
+        self->state == AGENT_SAVING && signal != 0 && (signal == SIGUSR1 || signal == self->signal);
     w->was_stopped = self->state >= AGENT_STOPPING || did_not_save;
     if (did_not_save) { /* the others would wait for it in vain */
         LOG_W("rank %d had nothing to save yet", w->rank);
@@ -353,13 +323,6 @@ static void take_end(agent *self, worker *w)
         enter_failing(self);
     else if (awaits_cause(self))
         enter(self, AGENT_FAILING, SHUTDOWN_GRACE_MS);
-}
-
-static void take_ends(agent *self)
-{
-    worker *w;
-    while ((w = worker_group_next_ended(&self->group)) != NULL)
-        take_end(self, w);
 }
 
 /* A worker that has left its round by itself has seen that others are gone. */
@@ -479,7 +442,7 @@ static void take_deadline(agent *self)
         return;
     if (self->state == AGENT_FAILING && self->cause_end_ns == 0)
         self->cause_end_ns = clock_deadline_ns(SHUTDOWN_CAUSE_MS);
-    if (awaits_cause(self) && is_cause_to_come(self)) {
+    if (awaits_cause(self) && self->spec->nnodes == 1 && worker_group_only_lost(&self->group)) {
         self->deadline_ns = self->cause_end_ns;
         return;
     }
@@ -542,8 +505,8 @@ static status wait_once(agent *self, int wait_ms)
         take_news(self);
     if (fds[3].revents != 0 || clock_passed(lease_end_ns(self)))
         take_round_news(self);
-    if (fds[1].revents != 0)
-        take_ends(self);
+    for (worker *w; fds[1].revents != 0 && (w = worker_group_next_ended(&self->group)) != NULL;)
+        take_end(self, w);
     worker_group_read(&self->group, fds + group_at);
     take_departures(self);
     take_deadline(self);
@@ -677,7 +640,9 @@ static int agent_close(agent *self, int code)
     bool is_last_thread = !self->has_lost_thread;
     if (end_waiting(self) != STATUS_OK)
         LOG_E("%s", status_text());
-    close_rounds(&self->rounds);
+    rdzv_close(self->rounds.rdzv);
+    round_fence_close(self->rounds.fence);
+    free(self->rounds.lost);
     if (is_last_thread)
         store_server_destroy(self->server);
     health_check_close(self->health);
@@ -915,18 +880,6 @@ static status conclude(agent *self, int *code, group_outcome *out)
     return STATUS_OK;
 }
 
-/* Static: all start again with the same nodes, or the job is over. */
-static void go_on(agent *self, const group_outcome *outcome, bool *again)
-{
-    *again = outcome->again;
-    if (!*again)
-        return;
-    self->number++;
-    self->spec->now.restarts++;
-    if (self->channel == NULL)
-        store_server_forget(self->server);
-}
-
 /* Elastic: ends the round. */
 static status leave_round(agent *self, const group_outcome *outcome, bool *again, int *code)
 {
@@ -971,7 +924,8 @@ static status open_job(agent *self, int *code)
     TRY(status_context(file_limit_check(ROUNDS_FDS), "the launcher of an elastic job needs"));
     *code = EXIT_CODE_RENDEZVOUS;
     TRY(agent_store_open_own(spec, &self->server));
-    TRY(open_rounds(self));
+    TRY(round_fence_create(&self->rounds.fence));
+    TRY(join_rendezvous(self));
     if (spec->policy.own)
         self->group.start.fence_fd = round_fence_fd(self->rounds.fence);
     return STATUS_OK;
@@ -1002,7 +956,13 @@ static status run_job(agent *self, int *code)
         if (is_elastic(self))
             st = leave_round(self, &outcome, &again, code);
         else
-            go_on(self, &outcome, &again);
+            again = outcome.again;
+        if (again && !is_elastic(self)) { /* with the same nodes */
+            self->number++;
+            self->spec->now.restarts++;
+            if (self->channel == NULL)
+                store_server_forget(self->server);
+        }
         group_outcome_free(&outcome);
         TRY(st);
     }

@@ -300,14 +300,6 @@ static status hear_stops(agent_channel *c)
     return STATUS_OK;
 }
 
-static void begin(agent_channel *c)
-{
-    node_report *reports = c->node_0.reports;
-    for (int i = 0; i < c->spec.nnodes; i++)
-        node_report_free(&reports[i]);
-    c->node_0 = (coordinator){.reports = reports, .attempt = c->attempt, .alarmed_by = -1};
-}
-
 /* Some have ended well and others go on: that is fine, and worth a line after a while. Or one of
  * the others is silent. */
 static void say_who_goes_on(agent_channel *c, int reported)
@@ -337,14 +329,18 @@ static void say_who_goes_on(agent_channel *c, int reported)
 static status hear_nodes(agent_channel *c, bool *trouble)
 {
     int reported = 0, bad = -1;
-    if (c->node_0.attempt != c->attempt)
-        begin(c);
+    node_report *reports = c->node_0.reports;
+    if (c->node_0.attempt != c->attempt) {
+        for (int i = 0; i < c->spec.nnodes; i++)
+            node_report_free(&reports[i]);
+        c->node_0 = (coordinator){.reports = reports, .attempt = c->attempt, .alarmed_by = -1};
+    }
     if (c->node_0.decided)
         return STATUS_OK;
     TRY(hear_reports(c));
     TRY(hear_living(c));
     for (int i = 0; i < c->spec.nnodes; i++) {
-        agent_state state = c->node_0.reports[i].state;
+        agent_state state = reports[i].state;
         reported += has_reported(c, i);
         bool ended_well =
             state == AGENT_SUCCEEDED || state == AGENT_PREEMPTED || state == AGENT_DIVERGED;
@@ -385,20 +381,11 @@ static status say_who_stopped(const agent_channel *c, group_outcome *outcome)
     return STATUS_OK;
 }
 
-static status send_outcome(const agent_channel *c, const group_outcome *outcome)
-{
-    char *text = NULL;
-    keys_text key = keys_make(c->roster.prefix, KEYS_OUTCOME, c->attempt);
-    TRY(group_outcome_write(outcome, &text));
-    status st = store_set(c->roster.client, key.text, text, strlen(text));
-    free(text);
-    return st;
-}
-
-static status decide_outcome(agent_channel *c, bool *decided, group_outcome *out)
+static status decide_outcome(agent_channel *c)
 {
     group_outcome outcome = {0};
-    *decided = false;
+    keys_text key = keys_make(c->roster.prefix, KEYS_OUTCOME, c->attempt);
+    char *text = NULL;
     for (int i = 0; i < c->spec.nnodes; i++)
         if (c->node_0.decided || !has_reported(c, i))
             return STATUS_OK;
@@ -409,29 +396,26 @@ static status decide_outcome(agent_channel *c, bool *decided, group_outcome *out
     if (st == STATUS_OK && outcome.again && !worker_spec_is_elastic(&c->spec))
         store_server_forget(c->roster.server);
     if (st == STATUS_OK)
-        st = send_outcome(c, &outcome);
-    if (st != STATUS_OK) {
+        st = group_outcome_write(&outcome, &text);
+    if (st == STATUS_OK)
+        st = store_set(c->roster.client, key.text, text, strlen(text));
+    free(text);
+    c->node_0.decided = st == STATUS_OK;
+    if (st == STATUS_OK)
+        set_outcome(c, &outcome);
+    else
         group_outcome_free(&outcome);
-        return st;
-    }
-    *decided = c->node_0.decided = true;
-    *out = outcome;
-    return STATUS_OK;
+    return st;
 }
 
 /* Node 0 hears the others and decides. It believes itself, not what the store holds. */
 static status coordinate(agent_channel *channel)
 {
-    bool known = channel->shared.trouble_attempt == channel->attempt, trouble = known,
-         decided = false;
-    group_outcome outcome;
+    bool known = channel->shared.trouble_attempt == channel->attempt, trouble = known;
     TRY(hear_nodes(channel, &trouble));
     if (trouble && !known)
         set_trouble(channel);
-    TRY(decide_outcome(channel, &decided, &outcome));
-    if (decided)
-        set_outcome(channel, &outcome);
-    return STATUS_OK;
+    return decide_outcome(channel);
 }
 
 /* The others look for the outcome once they have reported. */
@@ -612,20 +596,12 @@ static status take_spec(agent_channel *channel, const worker_spec *spec)
     return STATUS_OK;
 }
 
-/* Of an elastic job only the round's: those of ended rounds go with what its ranks have left. */
-static status keep_keys(const agent_channel *channel)
-{
-    char prefix[sizeof AGENT_KEYS + sizeof channel->roster.prefix];
-    snprintf(prefix, sizeof prefix, "%s%s", AGENT_KEYS,
-             worker_spec_is_elastic(&channel->spec) ? channel->roster.prefix : "");
-    return store_server_keep(channel->roster.server, prefix);
-}
-
 status agent_channel_create(const worker_spec *spec, store_server *server, agent_channel **out)
 {
     agent_channel *channel = calloc(1, sizeof *channel);
     if (channel == NULL)
         return FAIL(STATUS_NO_MEMORY, "the channel to the other nodes");
+    char prefix[sizeof AGENT_KEYS + sizeof channel->roster.prefix];
     channel->agent_fd = channel->thread_fd = -1;
     channel->shared =
         (shared_state){.told_trouble = -1, .trouble_attempt = -1, .outcome_attempt = -1};
@@ -640,8 +616,12 @@ status agent_channel_create(const worker_spec *spec, store_server *server, agent
         if (channel->thread_fd < 0 || channel->agent_fd < 0)
             st = FAIL(STATUS_IO, "eventfd: %s", file_limit_reason(errno));
     }
+    /* Of an elastic job only the round's: those of ended rounds go with what its ranks have left.
+     */
+    snprintf(prefix, sizeof prefix, "%s%s", AGENT_KEYS,
+             worker_spec_is_elastic(spec) ? channel->roster.prefix : "");
     if (st == STATUS_OK && server != NULL)
-        st = keep_keys(channel);
+        st = store_server_keep(server, prefix);
     if (st == STATUS_OK)
         st = thread_start(run, channel, "the agent channel's", &channel->thread);
     if (st == STATUS_OK)

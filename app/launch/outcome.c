@@ -173,14 +173,6 @@ static status write_error_file(const process_failure *failure, const char *path)
     return error_file_write(path, &file);
 }
 
-static void leave_error_file(const process_failure *failure)
-{
-    char path[FILE_PATH_BYTES];
-    error_file_path(failure, path);
-    if (path[0] != '\0' && !file_exists(path) && write_error_file(failure, path) != STATUS_OK)
-        LOG_D("%s", status_text());
-}
-
 static void pass_on(const process_failure *failure, bool here)
 {
     char path[FILE_PATH_BYTES];
@@ -261,12 +253,6 @@ static void cut_notes(char *notes)
         end[1] = '\0';
 }
 
-/* It had to be killed, so it may be the one that the others waited for. */
-static bool is_stuck(const worker *w)
-{
-    return w->was_stopped && WIFSIGNALED(w->wait_status) && WTERMSIG(w->wait_status) == SIGKILL;
-}
-
 /* What became of the other workers, as lines of the report on the cause. Free with free(); NULL: no
  * memory. */
 static char *describe_others(const worker_group *group)
@@ -294,7 +280,8 @@ static char *describe_others(const worker_group *group)
         fprintf(out, "  %d other rank%s stopped\n", stopped, stopped == 1 ? " was" : "s were");
     for (int i = 0; i < group->n; i++) {
         const worker *w = &group->workers[i];
-        if (is_stuck(w))
+        int signal = WIFSIGNALED(w->wait_status) ? WTERMSIG(w->wait_status) : 0;
+        if (w->was_stopped && signal == SIGKILL) /* it may be the one that the others waited for */
             fprintf(out, "  rank %d (pid %d) did not end on SIGTERM: it was stuck, or stopped\n",
                     w->rank, (int)w->pid);
     }
@@ -478,22 +465,19 @@ static bool blame_node(const firsts *found, group_outcome *out)
     return found->lost != NULL || stopped != NULL || broken != NULL;
 }
 
-static status collect_notes(const node_report *reports, int n, char **out)
+/* The notes of all nodes, and who hangs: who is stopped, else the first one that is late. */
+static status collect_notes(const node_report *reports, int n, group_outcome *out)
 {
     text_stream notes;
     TRY(text_stream_open(&notes));
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         fputs(text_of(reports[i].notes), notes.file);
-    TRY(text_stream_close(&notes, out, NULL));
-    cut_notes(*out);
+        if (out->hangs[0] == '\0' || strchr(reports[i].hangs, '(') != NULL)
+            memcpy(out->hangs, reports[i].hangs, sizeof out->hangs);
+    }
+    TRY(text_stream_close(&notes, &out->notes, NULL));
+    cut_notes(out->notes);
     return STATUS_OK;
-}
-
-static void name_hung(const node_report *reports, int n, char out[HANG_REPORT_WHO_BYTES])
-{
-    for (int i = 0; i < n; i++)
-        if (out[0] == '\0' || strchr(reports[i].hangs, '(') != NULL)
-            memcpy(out, reports[i].hangs, HANG_REPORT_WHO_BYTES);
 }
 
 /* All nodes start again after a rank's failure if that may help and nobody was told to stop. */
@@ -518,19 +502,6 @@ static status blame_rank(const firsts *found, const worker_spec *spec, group_out
     out->again = out->counts = may_help && !ends_all;
     if (may_help && ends_all)
         blame_signal(found->signaled, out); /* it ends what the failure would not have */
-    return STATUS_OK;
-}
-
-static status list_lost(const node_report *reports, int n, const firsts *found, group_outcome *out)
-{
-    if (found->n_lost == 0)
-        return STATUS_OK;
-    out->lost = calloc((size_t)found->n_lost, sizeof *out->lost);
-    if (out->lost == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%d lost nodes", found->n_lost);
-    for (int i = 0; i < n; i++)
-        if (reports[i].lost)
-            out->lost[out->n_lost++] = i;
     return STATUS_OK;
 }
 
@@ -569,14 +540,17 @@ status group_outcome_make(const node_report *reports, int n, const worker_spec *
     group_outcome outcome = {.told_by = -1};
     const firsts found = find_firsts(reports, n);
     const node_report *failed = found.by_state[AGENT_FAILED];
-    TRY(collect_notes(reports, n, &outcome.notes));
-    name_hung(reports, n, outcome.hangs);
+    TRY(collect_notes(reports, n, &outcome));
     /* A rank's own failure explains more than what followed from it elsewhere. */
     bool clear = failed != NULL && failed->cause.priority > CAUSE_LOST && found.lost == NULL;
     if (clear || !blame_node(&found, &outcome))
         st = blame_rank(&found, spec, &outcome);
-    if (st == STATUS_OK)
-        st = list_lost(reports, n, &found, &outcome);
+    outcome.lost = calloc((size_t)found.n_lost + 1, sizeof *outcome.lost);
+    if (st == STATUS_OK && outcome.lost == NULL)
+        st = FAIL(STATUS_NO_MEMORY, "%d lost nodes", found.n_lost);
+    for (int i = 0; i < n && st == STATUS_OK; i++)
+        if (reports[i].lost)
+            outcome.lost[outcome.n_lost++] = i;
     if (st == STATUS_OK && worker_spec_is_elastic(spec) && !outcome.failed)
         go_on(&found, spec, n, &outcome);
     if (st == STATUS_OK)
@@ -779,14 +753,6 @@ static void write_head(FILE *file, const failure_report *report, const process_f
     fputc('\n', file);
 }
 
-/* One line: what happened on another node, whose agent has the report. */
-static void write_line(FILE *file, const failure_report *report, const process_failure *cause)
-{
-    char what[FAILURE_HOST_BYTES + 64];
-    snprintf(what, sizeof what, "on node %d (%s) failed first", cause->node, cause->host);
-    write_head(file, report, cause, what);
-}
-
 /* Whether the last lines hold the message already, without its kind ("RuntimeError: "). */
 static bool is_said(const process_failure *cause)
 {
@@ -805,13 +771,6 @@ static bool is_shown(const failure_report *report, const process_failure *cause)
     const worker_spec *spec = report->spec;
     worker_logs_route(&spec->logs, 0, cause->local_rank, LOGS_STDERR, &route);
     return !spec->policy.own && route.piped && route.target == STDERR_FILENO;
-}
-
-static void write_lines(FILE *file, const process_failure *cause)
-{
-    fputs(cause->words[0] != '\0' ? "  its last lines:\n" : "  it wrote nothing to stderr\n", file);
-    for (const char *at = cause->words; *at != '\0'; at += strcspn(at, "\n") + 1)
-        fprintf(file, "    | %.*s\n", (int)strcspn(at, "\n"), at);
 }
 
 static void write_report(FILE *file, const failure_report *report, const process_failure *cause,
@@ -837,7 +796,10 @@ static void write_report(FILE *file, const failure_report *report, const process
         fprintf(file, "  it says: %s", last);
     }
     if (!shown)
-        write_lines(file, cause);
+        fputs(cause->words[0] != '\0' ? "  its last lines:\n" : "  it wrote nothing to stderr\n",
+              file);
+    for (const char *at = cause->words; !shown && *at != '\0'; at += strcspn(at, "\n") + 1)
+        fprintf(file, "    | %.*s\n", (int)strcspn(at, "\n"), at);
     fputs(text_of(cause->others), file);
     if (cause->priority < CAUSE_OWN)
         put_printable(file, "", report->outcome->notes); /* of all nodes */
@@ -852,13 +814,14 @@ static void write_report(FILE *file, const failure_report *report, const process
 static status create_text(const failure_report *report, const process_failure *cause, bool here,
                           char **out)
 {
-    char *text = NULL;
+    char *text = NULL, what[FAILURE_HOST_BYTES + 64];
     text_stream lines;
     TRY(text_stream_open(&lines));
+    snprintf(what, sizeof what, "on node %d (%s) failed first", cause->node, cause->host);
     if (here || report->spec->node_rank == 0)
         write_report(lines.file, report, cause, here);
     else
-        write_line(lines.file, report, cause);
+        write_head(lines.file, report, cause, what); /* that node's agent has the report */
     TRY(text_stream_close(&lines, &text, NULL));
     if (!here) {
         char *shown = printable_of(text);
@@ -880,12 +843,14 @@ static void show_cause(const failure_report *report, output_console *console)
 {
     const node_report *own = report->own;
     const process_failure *cause = &report->outcome->cause;
-    char *text = NULL;
+    char *text = NULL, path[FILE_PATH_BYTES];
     bool here = own->state == AGENT_FAILED && own->cause.rank == cause->rank &&
                 cause->node == report->spec->node_rank;
     if (here) {
         cause = &own->cause;
-        leave_error_file(cause);
+        error_file_path(cause, path);
+        if (path[0] != '\0' && !file_exists(path) && write_error_file(cause, path) != STATUS_OK)
+            LOG_D("%s", status_text());
     }
     if (!report->outcome->again)
         pass_on(cause, here);

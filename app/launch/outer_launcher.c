@@ -180,22 +180,13 @@ static bool holds(const launcher_row *row, const char *name)
            !(any && (launcher_variable(row->lacks) != NULL || is_srun(row)));
 }
 
-/* The first launcher whose variables are set: any for the name "auto", else one of that name.
- * NULL: none. `with_torchrun` is false for who starts ranks himself, and is none. */
-static const launcher_row *launcher_table_find(const char *name, bool with_torchrun)
+/* The first launcher from this row on whose variables are set: any for the name "auto", else one of
+ * that name. NULL: none. */
+static const launcher_row *launcher_table_find(const launcher_row *from, const char *name)
 {
-    for (int i = 0; i < N_ROWS; i++)
-        if (holds(&ROWS[i], name) && (with_torchrun || !ROWS[i].is_torchrun))
-            return &ROWS[i];
-    return NULL;
-}
-
-/* Another launcher after it whose variables are set as well; NULL. */
-static const launcher_row *launcher_table_next(const launcher_row *row)
-{
-    for (int i = (int)(row - ROWS) + 1; i < N_ROWS; i++)
-        if (strcmp(ROWS[i].name, row->name) != 0 && holds(&ROWS[i], "auto"))
-            return &ROWS[i];
+    for (const launcher_row *row = from; row < ROWS + N_ROWS; row++)
+        if (holds(row, name))
+            return row;
     return NULL;
 }
 
@@ -213,25 +204,23 @@ static void add_words(char *list, size_t size_bytes, const char *separator,
         add_word(list, size_bytes, separator, names[i]);
 }
 
-/* The variables that the launchers of this name are known by, for messages. */
-static void launcher_table_needs(const char *name, char *out, size_t size_bytes)
+/* None of the launchers of this name has started this. */
+static status refuse_name(const char *name)
 {
-    out[0] = '\0';
+    char needs[OUTER_LAUNCHER_TEXT_BYTES] = "";
+    const char *start = NULL;
     for (int i = 0; i < N_ROWS; i++) {
         char all[LAUNCHER_FROM_BYTES] = "";
+        if (strcmp(ROWS[i].name, name) != 0)
+            continue;
+        start = start != NULL ? start : ROWS[i].start;
         add_words(all, sizeof all, " and ", ROWS[i].needs);
-        if (strcmp(ROWS[i].name, name) == 0)
-            add_word(out, size_bytes, ", or ", all);
+        add_word(needs, sizeof needs, ", or ", all);
     }
-}
-
-/* How its processes are started, "mpirun -n 4". */
-static const char *launcher_table_start(const char *name)
-{
-    for (int i = 0; i < N_ROWS; i++)
-        if (strcmp(ROWS[i].name, name) == 0)
-            return ROWS[i].start;
-    return "";
+    return FAIL(STATUS_INVALID,
+                "--launcher=%s, but not all of its variables are set (%s): start it by %s "
+                "mnist_ddp, or leave --launcher out",
+                name, needs, start != NULL ? start : "");
 }
 
 /* *out: the number in the first of the variables that is set, which is noted; -1 if none is. */
@@ -653,18 +642,14 @@ static status find_role(const options *opts, outer_launcher *outer)
 status outer_launcher_find(const options *opts, outer_launcher *out)
 {
     outer_launcher outer = {.role = OUTER_ROLE_ALONE};
-    char needs[OUTER_LAUNCHER_TEXT_BYTES];
     bool ours = environment_text("MNIST_DDP_LAUNCHED") != NULL;
     const char *asked = ours ? "auto" : opts->launcher;
     if (strcmp(asked, "none") != 0)
-        outer.row = launcher_table_find(asked, !is_run(opts));
-    if (outer.row == NULL && strcmp(asked, "auto") != 0 && strcmp(asked, "none") != 0) {
-        launcher_table_needs(asked, needs, sizeof needs);
-        return FAIL(STATUS_INVALID,
-                    "--launcher=%s, but not all of its variables are set (%s): start it by %s "
-                    "mnist_ddp, or leave --launcher out",
-                    asked, needs, launcher_table_start(asked));
-    }
+        outer.row = launcher_table_find(ROWS, asked);
+    while (outer.row != NULL && outer.row->is_torchrun && is_run(opts)) /* which starts ranks */
+        outer.row = launcher_table_find(outer.row + 1, asked);
+    if (outer.row == NULL && strcmp(asked, "auto") != 0 && strcmp(asked, "none") != 0)
+        return refuse_name(asked);
     if (outer.row != NULL && outer.row->is_torchrun)
         outer.role = OUTER_ROLE_RANK;
     else if (outer.row != NULL)
@@ -764,27 +749,19 @@ bool outer_launcher_speaks(const outer_launcher *outer)
     return outer->role != OUTER_ROLE_ALONE && outer->place.rank == 0;
 }
 
-/* "A, B": torchrun's variables that are set. */
-static void list_torchruns(char *out, size_t size_bytes)
-{
-    static const char *const names[] = {
-        "RANK",       "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-        "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"};
-    size_t used = 0;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (environment_text(names[i]) != NULL)
-            used += (size_t)snprintf(out + used, size_bytes - used, "%s%s", used > 0 ? ", " : "",
-                                     names[i]);
-}
-
 /* "rank 0 of 4, from A, B". */
 static void describe_place(const outer_launcher *outer, char *out, size_t size_bytes)
 {
+    static const char *const torchruns[] = {
+        "RANK",       "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+        "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"};
     char names[LAUNCHER_FROM_BYTES] = "";
     const char *size = environment_text("WORLD_SIZE");
     const launcher_place *place = &outer->place;
     if (outer->row->is_torchrun) {
-        list_torchruns(names, sizeof names);
+        for (size_t i = 0; i < sizeof torchruns / sizeof torchruns[0]; i++)
+            if (environment_text(torchruns[i]) != NULL)
+                add_word(names, sizeof names, ", ", torchruns[i]);
         snprintf(out, size_bytes, "rank %.20s of %.20s, from %s", getenv("RANK"),
                  size != NULL ? size : "?", names);
     } else {
@@ -806,7 +783,9 @@ void outer_launcher_describe(const outer_launcher *outer, char out[OUTER_LAUNCHE
         snprintf(where, sizeof where, "; store at %s:%d%s%s%s", outer->master_addr,
                  outer->master_port, outer->port_from[0] != '\0' ? " (port from " : "",
                  outer->port_from, outer->port_from[0] != '\0' ? ")" : "");
-    const launcher_row *other = launcher_table_next(outer->row);
+    const launcher_row *other = outer->row;
+    while (other != NULL && strcmp(other->name, outer->row->name) == 0)
+        other = launcher_table_find(other + 1, "auto");
     if (other != NULL)
         snprintf(more, sizeof more, "; not used: %s, which --launcher=%s takes", other->title,
                  other->name);

@@ -112,14 +112,6 @@ char *join_command(const worker_spec *spec, int node)
     return line;
 }
 
-/* --inject=port-busy: takes the port before the store does. The socket stays open until the process
- * ends. */
-static status occupy(const char *host, int *port)
-{
-    int fd = -1;
-    return socket_listen(host, *port, &fd, port);
-}
-
 /* The other nodes look for node 0 at master_addr: it should be an address of this machine. */
 static void check_address(const worker_spec *spec)
 {
@@ -205,8 +197,9 @@ status agent_store_open(worker_spec *spec, store_server **server)
     if (spec->server == RDZV_HOST_ELSEWHERE)
         return STATUS_OK;
     const char *host = agent_store_home(spec, own, why) ? own : NULL;
+    int busy = -1; /* --inject=port-busy: a socket that stays open until the process ends */
     if (spec->port_busy)
-        TRY(occupy(host, &spec->master_port));
+        TRY(socket_listen(host, spec->master_port, &busy, &spec->master_port));
     if (spec->server == RDZV_HOST_FIRST && served_by_another(spec))
         return STATUS_OK;
     if (spec->server == RDZV_HOST_HERE && worker_spec_is_elastic(spec) && spec->master_port != 0)
@@ -480,14 +473,6 @@ static status connect_to_store(const roster *r, store **out)
 
 /* Nodes that count themselves. */
 
-/* The next number of nodes that the ranks divide by. */
-static int next_divisor(int world, int nodes)
-{
-    while (nodes < world && world % nodes != 0)
-        nodes++;
-    return nodes;
-}
-
 bool node_count_look(node_count *count, const worker_spec *spec, const bool *there, bool is_late)
 {
     int nodes = 0, highest = 1;
@@ -506,12 +491,14 @@ status node_count_publish(const node_count *count, const worker_spec *spec, stor
                           const char *prefix)
 {
     char size[32];
-    int nodes = count->nodes, world = spec->world_size;
+    int nodes = count->nodes, world = spec->world_size, next = nodes;
+    while (next < world && world % next != 0)
+        next++;
     if (world % nodes != 0)
         return FAIL(STATUS_INVALID,
                     "%d nodes have come, and --world-size=%d does not divide by %d: start %d "
                     "nodes, or give all of them --world-size=%d",
-                    nodes, world, nodes, next_divisor(world, nodes), (world / nodes + 1) * nodes);
+                    nodes, world, nodes, next, (world / nodes + 1) * nodes);
     snprintf(size, sizeof size, "%d", nodes);
     return store_set(client, keys_make(prefix, KEYS_SIZE, -1).text, size, strlen(size));
 }

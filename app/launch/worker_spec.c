@@ -341,11 +341,11 @@ static bool is_elsewhere(const request *want)
 }
 
 /* As many nodes as come share the ranks: two at least. */
-static status count_nodes(request *want)
+static status count_nodes(worker_spec *spec)
 {
-    want->spec.counts_nodes = true;
-    want->spec.nproc = want->spec.world_size / 2;
-    want->spec.nnodes = want->spec.world_size < MAX_COUNTED ? want->spec.world_size : MAX_COUNTED;
+    spec->counts_nodes = true;
+    spec->nproc = spec->world_size / 2;
+    spec->nnodes = spec->world_size < MAX_COUNTED ? spec->world_size : MAX_COUNTED;
     return STATUS_OK;
 }
 
@@ -354,96 +354,95 @@ static status count_nodes(request *want)
  * master_addr or with one of this machine; else the nodes count themselves. */
 static status fit(request *want, int gpu_count)
 {
-    int world = want->spec.world_size;
+    worker_spec *spec = &want->spec;
+    int world = spec->world_size;
     if (world == NOT_GIVEN) {
-        want->spec.nproc = want->spec.nproc == NOT_GIVEN ? 1 : want->spec.nproc;
-        want->spec.nnodes = want->spec.nnodes == NOT_GIVEN ? 1 : want->spec.nnodes;
+        spec->nproc = spec->nproc == NOT_GIVEN ? 1 : spec->nproc;
+        spec->nnodes = spec->nnodes == NOT_GIVEN ? 1 : spec->nnodes;
         return STATUS_OK;
     }
-    if (want->spec.nproc == NOT_GIVEN && want->spec.nnodes != NOT_GIVEN) {
-        if (world % want->spec.nnodes != 0)
+    if (spec->nproc == NOT_GIVEN && spec->nnodes != NOT_GIVEN) {
+        if (world % spec->nnodes != 0)
             return FAIL(STATUS_INVALID,
                         "--world-size=%d does not divide by --nnodes=%d; every machine runs the "
                         "same number of ranks: give --world-size=%d, say",
-                        world, want->spec.nnodes,
-                        (world / want->spec.nnodes + 1) * want->spec.nnodes);
-        want->spec.nproc = world / want->spec.nnodes;
-    } else if (want->spec.nproc == NOT_GIVEN) {
-        bool first = want->spec.node_rank <= 0; /* or not given */
+                        world, spec->nnodes, (world / spec->nnodes + 1) * spec->nnodes);
+        spec->nproc = world / spec->nnodes;
+    } else if (spec->nproc == NOT_GIVEN) {
+        bool first = spec->node_rank <= 0; /* or not given */
         if (gpu_count > 0 && world % gpu_count == 0)
-            want->spec.nproc = gpu_count;
+            spec->nproc = gpu_count;
         else if (first && !is_elsewhere(want))
-            want->spec.nproc = world;
-        else if (want->spec.node_rank >= 0 && is_elsewhere(want) && world > 1)
-            return count_nodes(want);
+            spec->nproc = world;
+        else if (spec->node_rank >= 0 && is_elsewhere(want) && world > 1)
+            return count_nodes(spec);
         else
             return FAIL(STATUS_INVALID,
                         "--world-size=%d: on how many machines? Give --nnodes=N too (or "
                         "--nproc-per-node=N, the ranks of each)",
                         world);
     }
-    if (want->spec.nnodes == NOT_GIVEN && world % want->spec.nproc != 0)
+    if (spec->nnodes == NOT_GIVEN && world % spec->nproc != 0)
         return FAIL(STATUS_INVALID,
                     "--world-size=%d does not divide by --nproc-per-node=%d; every machine runs "
                     "the same number of ranks",
-                    world, want->spec.nproc);
-    if (want->spec.nnodes == NOT_GIVEN)
-        want->spec.nnodes = world / want->spec.nproc;
-    if ((int64_t)want->spec.nnodes * want->spec.nproc != world)
+                    world, spec->nproc);
+    if (spec->nnodes == NOT_GIVEN)
+        spec->nnodes = world / spec->nproc;
+    if ((int64_t)spec->nnodes * spec->nproc != world)
         return FAIL(STATUS_INVALID,
                     "--world-size=%d, but %d machines with %d ranks each make %lld; leave "
                     "--world-size out",
-                    world, want->spec.nnodes, want->spec.nproc,
-                    (long long)want->spec.nnodes * want->spec.nproc);
+                    world, spec->nnodes, spec->nproc, (long long)spec->nnodes * spec->nproc);
     return STATUS_OK;
 }
 
 static status check_nodes(const request *want)
 {
-    if ((int64_t)want->spec.nnodes * want->spec.nproc > MAX_WORLD ||
-        want->spec.nproc > NPROC_PER_NODE_MAX)
+    const worker_spec *spec = &want->spec;
+    if ((int64_t)spec->nnodes * spec->nproc > MAX_WORLD || spec->nproc > NPROC_PER_NODE_MAX)
         return FAIL(STATUS_INVALID,
                     "%d machines with %d ranks each: at most %d ranks, %d of them "
                     "on one machine",
-                    want->spec.nnodes, want->spec.nproc, MAX_WORLD, NPROC_PER_NODE_MAX);
-    if (want->spec.node_rank > 0 && want->spec.nnodes == 1)
+                    spec->nnodes, spec->nproc, MAX_WORLD, NPROC_PER_NODE_MAX);
+    if (spec->node_rank > 0 && spec->nnodes == 1)
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d with 1 machine, which is number 0; leave --node-rank out, or "
                     "give --nnodes=%d or more",
-                    want->spec.node_rank, want->spec.node_rank + 1);
-    if (want->spec.node_rank >= want->spec.nnodes)
+                    spec->node_rank, spec->node_rank + 1);
+    if (spec->node_rank >= spec->nnodes)
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d with %d machines: they are numbered from 0 to %d; give "
                     "--node-rank=%d on the last one, or --nnodes=%d",
-                    want->spec.node_rank, want->spec.nnodes, want->spec.nnodes - 1,
-                    want->spec.nnodes - 1, want->spec.node_rank + 1);
-    if (want->backend == RDZV_ETCD && want->spec.endpoints[0] == '\0')
+                    spec->node_rank, spec->nnodes, spec->nnodes - 1, spec->nnodes - 1,
+                    spec->node_rank + 1);
+    if (want->backend == RDZV_ETCD && spec->endpoints[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--rdzv-backend=etcd: where is it? Give --rdzv-endpoint=HOST:PORT");
-    if (want->spec.nnodes == 1)
+    if (spec->nnodes == 1)
         return STATUS_OK;
-    if (want->backend == RDZV_STATIC && want->spec.min_nodes < want->spec.nnodes)
+    if (want->backend == RDZV_STATIC && spec->min_nodes < spec->nnodes)
         return FAIL(STATUS_INVALID,
                     "--nnodes=%d:%d: machines that come and go (elastic) need --rdzv-backend=c10d "
                     "or etcd, and --rdzv-endpoint=HOST:PORT; else give the number that will run: "
                     "--nnodes=%d",
-                    want->spec.min_nodes, want->spec.nnodes, want->spec.nnodes);
-    if (want->backend != RDZV_STATIC && want->spec.endpoints[0] == '\0')
+                    spec->min_nodes, spec->nnodes, spec->nnodes);
+    if (want->backend != RDZV_STATIC && spec->endpoints[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--rdzv-backend=%s with %d machines: where do they meet? Give "
                     "--rdzv-endpoint=HOST:PORT, the same on all",
-                    want->backend == RDZV_C10D ? "c10d" : "etcd", want->spec.nnodes);
-    if (want->spec.node_rank > 0 && want->address[0] == '\0')
+                    want->backend == RDZV_C10D ? "c10d" : "etcd", spec->nnodes);
+    if (spec->node_rank > 0 && want->address[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d of %d machines: where is machine 0? Give "
                     "--master-addr=ADDRESS, its address",
-                    want->spec.node_rank, want->spec.nnodes);
-    if (want->port == 0 && want->spec.min_nodes > 1)
+                    spec->node_rank, spec->nnodes);
+    if (want->port == 0 && spec->min_nodes > 1)
         return FAIL(STATUS_INVALID,
                     "%s%s (a free port) cannot be known to %d machines; "
                     "give the same port on all, or none for %d",
-                    want->spec.endpoints[0] != '\0' ? "--rdzv-endpoint=" : "--master-port=0",
-                    want->spec.endpoints, want->spec.min_nodes, default_port(want->backend));
+                    spec->endpoints[0] != '\0' ? "--rdzv-endpoint=" : "--master-port=0",
+                    spec->endpoints, spec->min_nodes, default_port(want->backend));
     return STATUS_OK;
 }
 
@@ -452,18 +451,6 @@ static status copy_text(const char *flag, const char *text, char *out, size_t si
     if (strlen(text) >= size_bytes)
         return FAIL(STATUS_INVALID, "%s: longer than %zu letters", flag, size_bytes - 1);
     memcpy(out, text, strlen(text) + 1);
-    return STATUS_OK;
-}
-
-/* The backend, and the address of the store. */
-static status read_place(const options *opts, request *want)
-{
-    TRY(read_rdzv(opts, want));
-    if (want->spec.endpoints[0] != '\0')
-        return STATUS_OK;
-    if (opts->master_addr != NULL)
-        TRY(copy_text("--master-addr", opts->master_addr, want->address, sizeof want->address));
-    want->port = (int)opts->master_port;
     return STATUS_OK;
 }
 
@@ -479,7 +466,12 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
         spec->nproc = device_list_named(opts); /* --devices=0,3: a rank each */
     TRY(worker_spec_nnodes(opts->nnodes, &spec->min_nodes, &spec->nnodes));
     if (!opts->standalone)
-        TRY(read_place(opts, want));
+        TRY(read_rdzv(opts, want));
+    if (!opts->standalone && spec->endpoints[0] == '\0') {
+        if (opts->master_addr != NULL)
+            TRY(copy_text("--master-addr", opts->master_addr, want->address, sizeof want->address));
+        want->port = (int)opts->master_port;
+    }
     if (want->backend != RDZV_STATIC && spec->node_rank > 0)
         LOG_W("--node-rank=%d is not used with --rdzv-backend=%s: nodes are numbered as they come",
               spec->node_rank, opts->rdzv_backend);
@@ -549,9 +541,10 @@ static rdzv_backend backend_for(const request *want)
  * come. */
 static void set_join_time(const options *opts, worker_spec *spec)
 {
-    bool given = options_given(opts, "join-timeout"), configured = spec->join_ms >= 0;
-    if (given || !configured)
-        spec->join_ms = spec->max_nodes == 1 && !given ? spec->read_ms : opts->join_timeout * 1000;
+    bool is_given = options_given(opts, "join-timeout");
+    if (is_given || spec->join_ms < 0)
+        spec->join_ms =
+            spec->max_nodes == 1 && !is_given ? spec->read_ms : opts->join_timeout * 1000;
 }
 
 status worker_spec_count_gpus(const options *opts, int *out)
@@ -660,12 +653,6 @@ static void add_word(entrypoint *program, FILE *words, const char *word)
     program->count++;
 }
 
-static bool is_script(const char *name)
-{
-    size_t length = strlen(name);
-    return length > 3 && strcmp(name + length - 3, ".py") == 0;
-}
-
 static status find_python(entrypoint *program)
 {
     const char *named = environment_text("PYTHON_EXEC");
@@ -726,7 +713,9 @@ static status find_program(const options *opts, entrypoint *program, FILE *words
 {
     char *const *given = opts->program;
     bool direct = opts->run.no_python && !opts->run.run_path;
-    bool python = opts->run.module || opts->run.run_path || is_script(given[0]);
+    const char *ending = strrchr(given[0], '.');
+    bool is_script = ending != NULL && ending > given[0] && strcmp(ending, ".py") == 0;
+    bool python = opts->run.module || opts->run.run_path || is_script;
     if (!direct && !python) /* whatever can be executed is; the rest is a script without ".py" */
         direct = executable_find(given[0], program->path) || access(given[0], R_OK) != 0;
     if (direct && !executable_find(given[0], program->path))

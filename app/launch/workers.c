@@ -152,16 +152,6 @@ static status make_variables(const worker *w, const worker_start *start, char **
                           w->rank);
 }
 
-/* Does the list have its own value for the variable of this "NAME=value"? */
-static bool is_replaced(const char *list, size_t size_bytes, const char *entry)
-{
-    size_t name = strcspn(entry, "=");
-    for (const char *own = list; own < list + size_bytes; own += strlen(own) + 1)
-        if (strncmp(entry, own, name + 1) == 0)
-            return true;
-    return false;
-}
-
 static status make_environment(const worker *w, const worker_start *start, char ***out)
 {
     char *list = NULL;
@@ -169,9 +159,13 @@ static status make_environment(const worker *w, const worker_start *start, char 
     text_stream all;
     TRY(make_variables(w, start, &list, &size_bytes));
     status st = text_stream_open(&all);
-    for (char **entry = environ; *entry != NULL && st == STATUS_OK; entry++)
-        if (!is_replaced(list, size_bytes, *entry))
+    for (char **entry = environ; *entry != NULL && st == STATUS_OK; entry++) {
+        const char *own = list, *end = list + size_bytes; /* of the list, if it has that name */
+        while (own < end && strncmp(*entry, own, strcspn(*entry, "=") + 1) != 0)
+            own += strlen(own) + 1;
+        if (own >= end)
             entrypoint_word(all.file, "%s", *entry);
+    }
     if (st == STATUS_OK)
         fwrite(list, 1, size_bytes, all.file);
     free(list);
@@ -285,25 +279,19 @@ static status prepare(worker *w, const worker_start *start, child_start *child)
     return open_stream(w, start, LOGS_STDERR, &w->err, &child->err_fd);
 }
 
-static status open_link(worker *w, const worker_start *start)
-{
-    int fds[2];
-    if (!start->spec->policy.keeps)
-        return STATUS_OK;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0)
-        return FAIL(STATUS_IO, "socketpair: %s", file_limit_reason(errno));
-    w->link_fd = fds[0];
-    w->rank_fd = fds[1];
-    return STATUS_OK;
-}
-
 /* Forks and executes the program as worker->rank, with the agent's environment and torchrun's
  * variables. STATUS_IO with the reason. */
 static status worker_launch(worker *w, const worker_start *start)
 {
     child_start child = {
         .start = start, .local_rank = w->local_rank, .out_fd = -1, .err_fd = -1, .agent = getpid()};
-    status st = open_link(w, start);
+    int link[2] = {0, 0};
+    status st = STATUS_OK;
+    if (start->spec->policy.keeps &&
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) != 0)
+        st = FAIL(STATUS_IO, "socketpair: %s", file_limit_reason(errno));
+    w->link_fd = link[0];
+    w->rank_fd = link[1];
     if (st == STATUS_OK)
         st = prepare(w, start, &child);
     if (st == STATUS_OK) {
@@ -513,15 +501,6 @@ static int find_terminal(const worker_spec *spec)
                : 0;
 }
 
-/* Rank 0 may have been killed. */
-static void erase_status_line(const worker_group *group)
-{
-    if (group->start.terminal_fd <= 0)
-        return;
-    output_console_write(group->console, STDERR_FILENO, TERMINAL_ERASE, strlen(TERMINAL_ERASE));
-    close(group->start.terminal_fd);
-}
-
 status worker_group_create(const worker_start *start, output_console *console, worker_group *out)
 {
     int n = start->spec->nproc, threads = threads_of(start->spec);
@@ -574,7 +553,10 @@ void worker_group_destroy(worker_group *group)
     if (group->workers == NULL)
         return;
     worker_group_clear(group, 0);
-    erase_status_line(group);
+    if (group->start.terminal_fd > 0) { /* rank 0 may have been killed */
+        output_console_write(group->console, STDERR_FILENO, TERMINAL_ERASE, strlen(TERMINAL_ERASE));
+        close(group->start.terminal_fd);
+    }
     free(group->workers);
     if (group->reaper_fd >= 0)
         close(group->reaper_fd);
@@ -792,14 +774,6 @@ void worker_group_read(worker_group *group, const struct pollfd *polled)
         group->running -= worker_has_left(&group->workers[i]);
 }
 
-static void read_start_errors(worker_group *group)
-{
-    worker_start_error error;
-    while (read(group->error_fd, &error, sizeof error) == (ssize_t)sizeof error)
-        if (error.local_rank >= 0 && error.local_rank < group->n)
-            group->workers[error.local_rank].start_errno = error.error;
-}
-
 /* What a worker has left in its pipe. What it has started may write on for ever: that is not waited
  * for. */
 static void read_rest(output_stream *stream, output_console *console)
@@ -823,7 +797,10 @@ void worker_group_finish(worker_group *group, worker_leftovers leftovers)
         if (!route.piped)
             output_stream_take_file(&w->err, route.file);
     }
-    read_start_errors(group);
+    worker_start_error error;
+    while (read(group->error_fd, &error, sizeof error) == (ssize_t)sizeof error)
+        if (error.local_rank >= 0 && error.local_rank < group->n)
+            group->workers[error.local_rank].start_errno = error.error;
     if (group->cause >= 0)
         choose_cause(group); /* with what they said last */
 }
