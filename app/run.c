@@ -50,9 +50,8 @@ static status print_node(const worker_spec *whole, int node)
     worker_spec spec = *whole; /* owns nothing anew */
     spec.node_rank = node;
     char ranks[SPEC_RANKS_BYTES];
-    worker_spec_ranks(&spec, ranks);
     printf("node %d of %d%s: %s\n", node, spec.nnodes,
-           node == whole->node_rank ? " (this one)" : "", ranks);
+           node == whole->node_rank ? " (this one)" : "", worker_spec_ranks(&spec, ranks));
     for (int i = 0; i < spec.nproc; i++)
         TRY(print_rank(&spec, node, i));
     return STATUS_OK;

@@ -59,7 +59,7 @@ typedef struct agent {
     struct pollfd *polled; /* for wait_once() */
     char id[ROUND_ID_BYTES];
     bool has_lost_thread; /* a channel hangs, and was left to itself */
-    int64_t memory_kills; /* process_failure_memory_was_short */
+    int64_t memory_kills; /* memory_was_short */
     bool anything_failed;
 
     /* Of the latest attempt. */
@@ -335,6 +335,13 @@ static void take_departures(agent *self)
     enter_failing(self);
 }
 
+/* Whether this signal asks the workers for a checkpoint before they end. */
+static bool saves_on(const shutdown_policy *policy, int signal)
+{
+    return policy->listens &&
+           (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGUSR1);
+}
+
 static void take_first_signal(agent *self, int signal)
 {
     const shutdown_policy *policy = &self->spec->policy;
@@ -345,8 +352,7 @@ static void take_first_signal(agent *self, int signal)
         self->signal = signal;
     if (is_elastic(self) && policy->own) {
         enter_leaving(self, true);
-    } else if (self->state == AGENT_RUNNING && !failed &&
-               worker_spec_saves_on(self->spec, signal)) {
+    } else if (self->state == AGENT_RUNNING && !failed && saves_on(policy, signal)) {
         worker_group_ask(&self->group, signal);
         enter(self, AGENT_SAVING, policy->save_ms);
     } else {
@@ -606,13 +612,29 @@ static status run_attempt(agent *self)
 }
 /* The job. */
 
+/* Whether the kernel has killed a process for want of memory since the last call. *kills: how many
+ * it had killed then, -1 if that is not known; updated. */
+static bool memory_was_short(int64_t *kills)
+{
+    char line[128];
+    long long before = *kills, count = -1;
+    FILE *file = fopen("/proc/vmstat", "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "oom_kill %lld", &count) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    *kills = count;
+    return before >= 0 && count > before;
+}
+
 static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
 {
     worker_start start = {.spec = spec, .started_ns = started_ns, .file_limit = file_limit_raise()};
     *self = (agent){.spec = spec, .memory_kills = -1};
     output_console_init(&self->console);
     self->console.own = spec->policy.own;
-    (void)process_failure_memory_was_short(&self->memory_kills);
+    (void)memory_was_short(&self->memory_kills);
     signal(SIGPIPE, SIG_IGN);
     TRY(stop_signals_take(&spec->policy.signals, &self->signals));
     self->console.stop_fd = self->signals.fd;
@@ -863,7 +885,7 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
 static status conclude(agent *self, int *code, group_outcome *out)
 {
     node_report own;
-    bool memory_killed = process_failure_memory_was_short(&self->memory_kills);
+    bool memory_killed = memory_was_short(&self->memory_kills);
     TRY(node_report_make(&self->group, self->state, self->signals.first, memory_killed, &own));
     self->rounds.unfinished = own.state != AGENT_SUCCEEDED;
     status st = hear_outcome(self, &own, out);
@@ -934,6 +956,8 @@ static status open_job(agent *self, int *code)
 /* Attempt after attempt, or round after round, until none follows. *code: what to exit with. */
 static status run_job(agent *self, int *code)
 {
+    const worker_spec *spec = self->spec;
+    char ranks[SPEC_RANKS_BYTES];
     TRY(open_job(self, code));
     for (bool again = true; again;) {
         bool over = false, met = false;
@@ -946,9 +970,11 @@ static status run_job(agent *self, int *code)
         if (!met)
             continue;
         if (is_elastic(self))
-            self->number = (int)self->spec->now.round;
+            self->number = (int)spec->now.round;
         else if (self->number == 0)
-            agent_store_describe(self->spec);
+            log_line(spec->nnodes > 1 ? LOG_INFO : LOG_DEBUG,
+                     "node %d of %d: %s; the store is at %s:%d", spec->node_rank, spec->nnodes,
+                     worker_spec_ranks(spec, ranks), spec->master_addr, spec->master_port);
         *code = EXIT_CODE_INTERNAL;
         TRY(run_attempt(self));
         TRY(conclude(self, code, &outcome));

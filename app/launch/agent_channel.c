@@ -239,26 +239,22 @@ static status hear_living(agent_channel *c)
     return STATUS_OK;
 }
 
-/* A node's launcher reports over the connection on which its heartbeat comes. Anybody may set the
- * key. */
-static bool is_of_launcher(const agent_channel *c, keys_text report, int node)
-{
-    char author[SOCKET_ADDRESS_BYTES], launcher[SOCKET_ADDRESS_BYTES];
-    keys_text heartbeat = keys_make(c->roster.prefix, KEYS_ALIVE, node);
-    store_server_author(c->roster.server, keys_make(AGENT_KEYS, report.text, -1).text, author);
-    store_server_author(c->roster.server, keys_make(AGENT_KEYS, heartbeat.text, -1).text, launcher);
-    return strcmp(author, launcher) == 0;
-}
-
-/* *text: node's report on this attempt, to be freed; NULL: it has not come. */
+/* *text: node's report on this attempt, to be freed; NULL: it has not come. A node's launcher
+ * reports over the connection on which its heartbeat comes. Anybody may set the key. */
 static status hear_report(const agent_channel *c, int node, char **text)
 {
+    char author[SOCKET_ADDRESS_BYTES], launcher[SOCKET_ADDRESS_BYTES];
     keys_text key = keys_make_of(c->roster.prefix, KEYS_REPORT, c->attempt, node);
+    keys_text heartbeat = keys_make(c->roster.prefix, KEYS_ALIVE, node);
     TRY(store_try_get(c->roster.client, key.text, text));
-    if (*text == NULL || is_of_launcher(c, key, node))
+    if (*text == NULL)
         return STATUS_OK;
-    free(*text);
-    *text = NULL;
+    store_server_author(c->roster.server, keys_make(AGENT_KEYS, key.text, -1).text, author);
+    store_server_author(c->roster.server, keys_make(AGENT_KEYS, heartbeat.text, -1).text, launcher);
+    if (strcmp(author, launcher) != 0) {
+        free(*text);
+        *text = NULL;
+    }
     return STATUS_OK;
 }
 
@@ -520,35 +516,36 @@ static void serve(agent_channel *channel)
         LOG_D("last words to the other nodes: %s", status_text());
 }
 
-static void join_and_serve(agent_channel *channel)
+/* Joins the others. Then the agent hears of it, and who is not heard from now on is lost. */
+static status join(agent_channel *channel)
 {
-    status st = roster_join(&channel->roster);
     coordinator *node_0 = &channel->node_0;
     *node_0 = (coordinator){.alarmed_by = -1};
-    if (st == STATUS_OK && channel->roster.member == 0) {
+    TRY(roster_join(&channel->roster));
+    if (channel->roster.member == 0) {
         node_0->reports = calloc((size_t)channel->spec.nnodes, sizeof *node_0->reports);
-        st = node_0->reports != NULL ? STATUS_OK
-                                     : FAIL(STATUS_NO_MEMORY, "%d nodes", channel->spec.nnodes);
-    }
-    if (st != STATUS_OK) {
-        set_failure(channel, st);
-        return;
+        if (node_0->reports == NULL)
+            return FAIL(STATUS_NO_MEMORY, "%d nodes", channel->spec.nnodes);
     }
     if (atomic_load(&channel->quit)) /* too late not to join: it leaves again, in order */
         agent_channel_tell_report(channel, &(node_report){.state = AGENT_BROKEN});
-    for (int i = 0; i < channel->spec.nnodes; i++) /* who is not heard from now on is lost */
+    for (int i = 0; i < channel->spec.nnodes; i++)
         channel->roster.nodes[i].heard_ns = clock_now_ns();
     pthread_mutex_lock(&channel->lock);
     channel->shared.joined = true;
     pthread_mutex_unlock(&channel->lock);
     eventfd_write(channel->agent_fd, 1);
-    serve(channel);
+    return STATUS_OK;
 }
 
 static void *run(void *arg)
 {
     agent_channel *channel = arg;
-    join_and_serve(channel);
+    status st = join(channel);
+    if (st == STATUS_OK)
+        serve(channel);
+    else
+        set_failure(channel, st);
     pthread_mutex_lock(&channel->lock);
     channel->shared.finished = true;
     eventfd_write(channel->agent_fd, 1);
@@ -585,17 +582,6 @@ static int64_t time_to_come_ms(const agent_channel *channel)
     return half_ms > COME_MS ? half_ms : COME_MS;
 }
 
-/* A copy: the agent goes on to the next round, and the thread may hang in this one. */
-static status take_spec(agent_channel *channel, const worker_spec *spec)
-{
-    channel->spec = *spec;
-    channel->spec.now = (round_state){0};
-    TRY(round_state_copy(&spec->now, &channel->spec.now));
-    if (worker_spec_is_elastic(spec))
-        channel->spec.join_ms = time_to_come_ms(channel);
-    return STATUS_OK;
-}
-
 status agent_channel_create(const worker_spec *spec, store_server *server, agent_channel **out)
 {
     agent_channel *channel = calloc(1, sizeof *channel);
@@ -607,7 +593,11 @@ status agent_channel_create(const worker_spec *spec, store_server *server, agent
         (shared_state){.told_trouble = -1, .trouble_attempt = -1, .outcome_attempt = -1};
     pthread_mutex_init(&channel->lock, NULL);
     channel->roster.server = server;
-    status st = take_spec(channel, spec);
+    channel->spec = *spec; /* a copy: the agent goes on, and the thread may hang in this round */
+    channel->spec.now = (round_state){0};
+    status st = round_state_copy(&spec->now, &channel->spec.now);
+    if (worker_spec_is_elastic(spec))
+        channel->spec.join_ms = time_to_come_ms(channel);
     if (st == STATUS_OK)
         st = roster_init(&channel->roster, &channel->spec, server, &channel->join_cancelled);
     if (st == STATUS_OK) {

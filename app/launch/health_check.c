@@ -71,25 +71,11 @@ static void write_metrics(const health_facts *job, double age_s, FILE *out)
     free(ranks);
 }
 
-/* The text of an answer; NULL: no memory. */
-static char *write_text(const health_facts *job, double age_s, bool metrics)
-{
-    text_stream stream;
-    char *text = NULL;
-    if (text_stream_open(&stream) != STATUS_OK)
-        return NULL;
-    if (metrics)
-        write_metrics(job, age_s, stream.file);
-    else
-        fprintf(stream.file, "{\"state\":\"%s\",\"round\":%lld,\"world_size\":%d,\"age_s\":%.1f}\n",
-                job->state, (long long)job->round, job->world_size, age_s);
-    return text_stream_close(&stream, &text, NULL) == STATUS_OK ? text : NULL;
-}
-
 static void answer(void *ctx, const http_request *request, http_answer *out)
 {
     health_check *self = ctx;
     const char *path = request->path;
+    text_stream stream;
     bool metrics = strcmp(path, "/metrics") == 0;
     bool probe =
         strcmp(path, "/") == 0 || strcmp(path, "/health") == 0 || strcmp(path, "/healthz") == 0;
@@ -106,9 +92,16 @@ static void answer(void *ctx, const http_request *request, http_answer *out)
     int64_t age_ns = clock_now_ns() - self->seen_ns;
     pthread_mutex_unlock(&self->lock);
     free(self->text);
-    self->text = write_text(&job, clock_seconds(age_ns), metrics);
-    if (self->text == NULL)
+    self->text = NULL;
+    if (text_stream_open(&stream) != STATUS_OK)
         return; /* 500 */
+    if (metrics)
+        write_metrics(&job, clock_seconds(age_ns), stream.file);
+    else
+        fprintf(stream.file, "{\"state\":\"%s\",\"round\":%lld,\"world_size\":%d,\"age_s\":%.1f}\n",
+                job.state, (long long)job.round, job.world_size, clock_seconds(age_ns));
+    if (text_stream_close(&stream, &self->text, NULL) != STATUS_OK)
+        return;
     out->type = metrics ? "text/plain; version=0.0.4; charset=utf-8" : "application/json";
     out->code = age_ns > self->late_ns && !metrics ? 503 : 200;
     out->body = self->text;

@@ -74,20 +74,6 @@ cause_priority process_failure_priority(const worker *w)
     return WIFEXITED(w->wait_status) && lost_a_peer(&w->err) ? CAUSE_LOST : CAUSE_OWN;
 }
 
-bool process_failure_memory_was_short(int64_t *kills)
-{
-    char line[128];
-    long long before = *kills, count = -1;
-    FILE *file = fopen("/proc/vmstat", "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL)
-        if (sscanf(line, "oom_kill %lld", &count) == 1)
-            break;
-    if (file != NULL)
-        fclose(file);
-    *kills = count;
-    return before >= 0 && count > before;
-}
-
 /* NULL is an empty text. */
 static const char *text_of(const char *text)
 {
@@ -105,16 +91,6 @@ static void free_cause(process_failure *failure)
     free(failure->others);
     free(failure->words);
     *failure = (process_failure){0};
-}
-
-/* Success hands over to `out`. */
-static status finish(status st, process_failure *failure, process_failure *out)
-{
-    if (st == STATUS_OK)
-        *out = *failure;
-    else
-        free_cause(failure);
-    return st;
 }
 
 static void error_file_path(const process_failure *failure, char out[FILE_PATH_BYTES])
@@ -150,16 +126,6 @@ static status read_cause(const worker *w, const worker_start *start, process_fai
     TRY(text_stream_close(&words, &failure.words, NULL));
     *out = failure;
     return STATUS_OK;
-}
-
-static status copy_cause(const process_failure *failure, process_failure *out)
-{
-    process_failure copy = *failure;
-    copy.words = NULL;
-    status st = copy_text(failure->others, &copy.others);
-    if (st == STATUS_OK)
-        st = copy_text(failure->words, &copy.words);
-    return finish(st, &copy, out);
 }
 
 static status write_error_file(const process_failure *failure, const char *path)
@@ -207,7 +173,9 @@ static json_t *cause_to_json(const process_failure *failure)
     /* clang-format on */
 }
 
-static status read_cause_fields(const json_t *object, process_failure *out)
+/* From another node: every value is checked. STATUS_PEER if one is out of its range; what was read
+ * by then is to be freed. */
+static status cause_from_json(const json_t *object, process_failure *out)
 {
     TRY(json_value_integer(object, "node", 0, INT_MAX, &out->node));
     TRY(json_value_integer(object, "rank", 0, INT_MAX, &out->rank));
@@ -233,13 +201,6 @@ static status read_cause_fields(const json_t *object, process_failure *out)
         fprintf(words.file, "%s\n", line != NULL ? line : "");
     }
     return text_stream_close(&words, &out->words, NULL);
-}
-
-/* From another node: every value is checked. STATUS_PEER if one is out of its range. */
-static status cause_from_json(const json_t *object, process_failure *out)
-{
-    process_failure failure = {0};
-    return finish(read_cause_fields(object, &failure), &failure, out);
 }
 
 /* Cuts notes at the end of a line if they are very long. NULL: none. */
@@ -480,6 +441,15 @@ static status collect_notes(const node_report *reports, int n, group_outcome *ou
     return STATUS_OK;
 }
 
+/* Whether another attempt may help after one of the workers ended with this exit code (128 +
+ * signal). Wrong flags, unreadable data and a run folder that is taken stay as they are. */
+static bool may_restart(const worker_spec *spec, int code)
+{
+    return !spec->policy.own ||
+           (code != EXIT_CODE_USAGE && code != EXIT_CODE_DATA && code != EXIT_CODE_CHECKPOINT &&
+            code != EXIT_CODE_PREEMPTED && code != EXIT_CODE_DIVERGED);
+}
+
 /* All nodes start again after a rank's failure if that may help and nobody was told to stop. */
 static status blame_rank(const firsts *found, const worker_spec *spec, group_outcome *out)
 {
@@ -493,11 +463,14 @@ static status blame_rank(const firsts *found, const worker_spec *spec, group_out
             out->code = EXIT_CODE_INTERNAL;
         return STATUS_OK;
     }
-    TRY(copy_cause(&failed->cause, &out->cause));
+    out->cause = failed->cause;
+    out->cause.others = out->cause.words = NULL;
+    TRY(copy_text(failed->cause.others, &out->cause.others));
+    TRY(copy_text(failed->cause.words, &out->cause.words));
     out->failed = true;
     out->code = exit_code_of(out->cause.wait_status);
     bool may_help = spec->now.restarts < spec->max_restarts && out->cause.start_errno == 0 &&
-                    worker_spec_may_restart(spec, out->code);
+                    may_restart(spec, out->code);
     bool ends_all = found->signaled != NULL && !worker_spec_is_elastic(spec);
     out->again = out->counts = may_help && !ends_all;
     if (may_help && ends_all)
@@ -763,16 +736,6 @@ static bool is_said(const process_failure *cause)
     return strstr(cause->words, start) != NULL;
 }
 
-/* Whether its stderr has been on this one's already. Of our own ranks one is looked for among many
- * lines. */
-static bool is_shown(const failure_report *report, const process_failure *cause)
-{
-    worker_route route;
-    const worker_spec *spec = report->spec;
-    worker_logs_route(&spec->logs, 0, cause->local_rank, LOGS_STDERR, &route);
-    return !spec->policy.own && route.piped && route.target == STDERR_FILENO;
-}
-
 static void write_report(FILE *file, const failure_report *report, const process_failure *cause,
                          bool here)
 {
@@ -785,7 +748,13 @@ static void write_report(FILE *file, const failure_report *report, const process
         put_printable(file, "  it was last ", cause->doing);
         fputc('\n', file);
     }
-    bool shown = here && cause->words[0] != '\0' && is_shown(report, cause);
+    /* Whether its stderr has been on this one's already. Of our own ranks one is looked for among
+     * many lines. */
+    const worker_spec *spec = report->spec;
+    worker_route route;
+    worker_logs_route(&spec->logs, 0, cause->local_rank, LOGS_STDERR, &route);
+    bool shown = here && cause->words[0] != '\0' && !spec->policy.own && route.piped &&
+                 route.target == STDERR_FILENO;
     if (cause->says[0] != '\0' && (shown || !is_said(cause))) {
         put_printable(file, "  it says: ", cause->says);
         fputc('\n', file);

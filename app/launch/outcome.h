@@ -57,10 +57,6 @@ typedef struct process_failure {
  * first. Of a foreign program the last lines tell. */
 cause_priority process_failure_priority(const worker *w);
 
-/* Whether the kernel has killed a process for want of memory since the last call. *kills: how many
- * it had killed then, -1 if that is not known; updated. */
-bool process_failure_memory_was_short(int64_t *kills);
-
 /* How one node's workers ended in an attempt, as its agent tells node 0's. */
 typedef struct node_report {
     int node;                          /* whose it is */

@@ -322,16 +322,6 @@ void output_console_close(output_console *console)
         close(console->wake_fd);
 }
 
-static void keep(output_backlog *backlog, const char *text, size_t size_bytes)
-{
-    byte_buffer *waiting = &backlog->waiting;
-    if (waiting->size + size_bytes > BACKLOG_BYTES ||
-        byte_buffer_append(waiting, text, size_bytes) == STATUS_OK)
-        return;
-    backlog->error = ENOMEM;
-    byte_buffer_consume(waiting, waiting->size);
-}
-
 /* How much the descriptor takes now. */
 static size_t write_now(output_backlog *backlog, const char *text, size_t size_bytes)
 {
@@ -368,20 +358,6 @@ void output_console_push(output_console *console)
     pthread_mutex_unlock(&console->lock);
 }
 
-/* Writes what is taken now, after what waits, and keeps the rest. Returns how much was written. */
-static size_t write_or_keep(output_backlog *backlog, const char *text, size_t size_bytes)
-{
-    size_t done = 0;
-    push(backlog);
-    if (backlog->waiting.size == 0)
-        done = write_now(backlog, text, size_bytes);
-    if (done < size_bytes)
-        keep(backlog, text + done, size_bytes - done);
-    /* A bar that a program draws itself may be erased as a whole. */
-    backlog->begun = text[size_bytes - 1] != '\n' && text[0] != '\r';
-    return done;
-}
-
 /* All lines, formatted; the first one only if it begins here. NULL: no memory. */
 static char *format_lines(const output_backlog *backlog, const char *text, size_t *size_bytes)
 {
@@ -403,17 +379,31 @@ static char *format_lines(const output_backlog *backlog, const char *text, size_
     return out;
 }
 
+/* Writes what is taken now, after what waits, and keeps the rest. */
 static void put(output_console *console, int fd, const char *text, size_t size_bytes, bool is_log)
 {
     output_backlog *backlog = &console->backlogs[fd];
+    byte_buffer *waiting = &backlog->waiting;
     char *formatted = NULL;
+    size_t done = 0;
     pthread_mutex_lock(&console->lock);
     if (is_log && (backlog->terminal.erases || backlog->terminal.colours))
         formatted = format_lines(backlog, text, &size_bytes);
-    size_t done = write_or_keep(backlog, formatted != NULL ? formatted : text, size_bytes);
+    text = formatted != NULL ? formatted : text;
+    push(backlog);
+    if (waiting->size == 0)
+        done = write_now(backlog, text, size_bytes);
+    const size_t rest = size_bytes - done;
+    if (rest > 0 && waiting->size + rest <= BACKLOG_BYTES &&
+        byte_buffer_append(waiting, text + done, rest) != STATUS_OK) {
+        backlog->error = ENOMEM;
+        byte_buffer_consume(waiting, waiting->size);
+    }
+    /* A bar that a program draws itself may be erased as a whole. */
+    backlog->begun = text[size_bytes - 1] != '\n' && text[0] != '\r';
     pthread_mutex_unlock(&console->lock);
     free(formatted);
-    if (done < size_bytes)
+    if (rest > 0)
         eventfd_write(console->wake_fd, 1);
 }
 
@@ -525,22 +515,17 @@ static void keep_line(output_stream *stream, const char *text, size_t size_bytes
     stream->lines_seen++;
 }
 
-static void say_cut(int fd, int error)
-{
-    char link[32], path[512];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, path, sizeof path);
-    LOG_W("%.*s: %s: it ends here, the run goes on", length > 0 ? (int)length : (int)strlen(link),
-          length > 0 ? path : link, strerror(error));
-}
-
 /* A disk that is full costs the copy, not the run. */
 static void write_copy(int *file, const char *data, size_t size_bytes)
 {
     int error = *file >= 0 ? file_try_append(*file, data, size_bytes) : 0;
+    char link[32], path[512];
     if (error == 0)
         return;
-    say_cut(*file, error);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", *file);
+    ssize_t length = readlink(link, path, sizeof path);
+    LOG_W("%.*s: %s: it ends here, the run goes on", length > 0 ? (int)length : (int)strlen(link),
+          length > 0 ? path : link, strerror(error));
     close(*file);
     *file = -1;
 }

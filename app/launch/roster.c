@@ -82,7 +82,11 @@ static int list_added(const worker_spec *spec, int node, char out[ADDED][ADDED_B
     return n;
 }
 
-char *join_command(const worker_spec *spec, int node)
+/* What to type on another node of a job whose nodes are numbered: this command, with its number. A
+ * line for a shell: all that was typed here but --node-rank, and what is known here by other
+ * ways: node 0's address, variables, a file. `node`: its number; -1: "N". Free with free(). NULL:
+ * no memory, or the spec is of no command line. */
+static char *join_command(const worker_spec *spec, int node)
 {
     char added[ADDED][ADDED_BYTES];
     int argc = 0, n = 0;
@@ -272,14 +276,6 @@ status agent_store_open_own(worker_spec *spec, store_server **server)
     spec->server = RDZV_HOST_HERE;
     spec->store_on_loopback = socket_address_says_loopback(spec->master_addr);
     return agent_store_open(spec, server);
-}
-
-void agent_store_describe(const worker_spec *spec)
-{
-    char ranks[SPEC_RANKS_BYTES];
-    worker_spec_ranks(spec, ranks);
-    log_line(spec->nnodes > 1 ? LOG_INFO : LOG_DEBUG, "node %d of %d: %s; the store is at %s:%d",
-             spec->node_rank, spec->nnodes, ranks, spec->master_addr, spec->master_port);
 }
 
 /* Who is there. */

@@ -30,15 +30,6 @@ status agent_store_open(worker_spec *spec, store_server **server);
  * listens, as others know it. STATUS_IO, STATUS_UNKNOWN_HOST. */
 status agent_store_open_own(worker_spec *spec, store_server **server);
 
-/* What to type on another node of a job whose nodes are numbered: this command, with its number. A
- * line for a shell: all that was typed here but --node-rank, and what is known here by other
- * ways: node 0's address, variables, a file. `node`: its number; -1: "N". Free with free(). NULL:
- * no memory, or the spec is of no command line. */
-char *join_command(const worker_spec *spec, int node);
-
-/* Says in the log which ranks this node has, and where the store is. */
-void agent_store_describe(const worker_spec *spec);
-
 /* Who is there. */
 
 enum {

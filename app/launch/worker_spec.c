@@ -880,19 +880,6 @@ status worker_spec_complete(const options *opts, int argc, char **argv, worker_s
     return find_self(argc, argv, &spec->program);
 }
 
-bool worker_spec_saves_on(const worker_spec *spec, int signal)
-{
-    return spec->policy.listens &&
-           (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGUSR1);
-}
-
-bool worker_spec_may_restart(const worker_spec *spec, int code)
-{
-    return !spec->policy.own ||
-           (code != EXIT_CODE_USAGE && code != EXIT_CODE_DATA && code != EXIT_CODE_CHECKPOINT &&
-            code != EXIT_CODE_PREEMPTED && code != EXIT_CODE_DIVERGED);
-}
-
 void worker_spec_free(worker_spec *spec)
 {
     free(spec->program.words);
@@ -912,7 +899,7 @@ int worker_spec_first_rank(const worker_spec *spec, int node)
     return first;
 }
 
-void worker_spec_ranks(const worker_spec *spec, char out[SPEC_RANKS_BYTES])
+const char *worker_spec_ranks(const worker_spec *spec, char out[SPEC_RANKS_BYTES])
 {
     int first = worker_spec_first_rank(spec, spec->node_rank);
     if (spec->nproc == 1)
@@ -920,4 +907,5 @@ void worker_spec_ranks(const worker_spec *spec, char out[SPEC_RANKS_BYTES])
     else
         snprintf(out, SPEC_RANKS_BYTES, "ranks %d to %d of %d", first, first + spec->nproc - 1,
                  spec->world_size);
+    return out;
 }

@@ -156,14 +156,7 @@ static inline bool worker_spec_is_elastic(const worker_spec *spec)
 int worker_spec_first_rank(const worker_spec *spec, int node);
 int worker_spec_ranks_of(const worker_spec *spec, int node);
 
-/* "rank 1 of 2" or "ranks 2 to 3 of 4": those of the node. */
-void worker_spec_ranks(const worker_spec *spec, char out[SPEC_RANKS_BYTES]);
-
-/* Whether this signal to the agent asks the workers for a checkpoint before they end. */
-bool worker_spec_saves_on(const worker_spec *spec, int signal);
-
-/* Whether another attempt may help after one of the workers ended with this exit code (128 +
- * signal). Wrong flags, unreadable data and a run folder that is taken stay as they are. */
-bool worker_spec_may_restart(const worker_spec *spec, int code);
+/* "rank 1 of 2" or "ranks 2 to 3 of 4": those of the node, into `out`, which is returned. */
+const char *worker_spec_ranks(const worker_spec *spec, char out[SPEC_RANKS_BYTES]);
 
 #endif
