@@ -235,27 +235,42 @@ static status read_local(rendezvous_place *place)
     return optional(node, 0, MAX_RANKS, 0, &place->node_rank);
 }
 
-/* Rank or world size, by flag, query and variable: those that say it have to agree. */
-typedef struct number_sources {
-    const char *flag, *key, *variable; /* their names */
-    int by_flag, by_query;             /* -1: not there */
-    const char *hint;                  /* what to set the variable to */
+/* Rank or world size. By flag, query and variable: those that say it have to agree. */
+typedef struct number_row {
+    const char *flag, *key, *variable;
+    const char *by_env, *by_flag; /* what to do if nothing says it */
     int low, high;
-} number_sources;
+} number_row;
 
-static status read_number(const number_sources *from, int *out)
+static const number_row SIZE = {"world-size",
+                                "world_size",
+                                "WORLD_SIZE",
+                                "set it to the number of ranks",
+                                "give --world-size=N, or set it to the number of ranks",
+                                1,
+                                MAX_RANKS};
+
+static const number_row RANK = {"rank",
+                                "rank",
+                                "RANK",
+                                "set it to this process's number, from 0",
+                                "give --rank=R, or set it to this process's number, from 0",
+                                0,
+                                INT_MAX};
+
+/* flag, query: -1, not there. */
+static status read_number(const number_row *row, const char *hint, int flag, int query, int *out)
 {
-    int by_variable = -1;
-    TRY(optional(from->variable, from->low, from->high, -1, &by_variable));
-    int value = from->by_flag >= 0 ? from->by_flag : from->by_query;
+    int variable = -1, value = flag >= 0 ? flag : query;
+    TRY(optional(row->variable, row->low, row->high, -1, &variable));
     if (value < 0)
-        return required(from->variable, from->hint, from->low, from->high, out);
-    if (from->by_query >= 0 && from->by_query != value)
+        return required(row->variable, hint, row->low, row->high, out);
+    if (query >= 0 && query != value)
         return FAIL(STATUS_INVALID, "--%s=%d, but --init-method says %s=%d: give it once",
-                    from->flag, value, from->key, from->by_query);
-    if (by_variable >= 0 && by_variable != value)
+                    row->flag, value, row->key, query);
+    if (variable >= 0 && variable != value)
         return FAIL(STATUS_INVALID, "%s is %d, but the environment has %s=%d: they have to agree",
-                    from->key, value, from->variable, by_variable);
+                    row->key, value, row->variable, variable);
     *out = value;
     return STATUS_OK;
 }
@@ -266,28 +281,10 @@ static status read_rank(const rendezvous_request *asked, const init_method *meth
     bool is_env = method->kind == INIT_METHOD_ENV;
     /* Else --world-size is a launcher's. */
     bool is_flag = !is_env || asked->rank >= 0 || method->rank >= 0;
-    const number_sources size = {.flag = "world-size",
-                                 .key = "world_size",
-                                 .variable = "WORLD_SIZE",
-                                 .by_flag = is_flag ? asked->world_size : -1,
-                                 .by_query = method->world_size,
-                                 .hint = is_env ? "set it to the number of ranks"
-                                                : "give --world-size=N, or set it to the number "
-                                                  "of ranks",
-                                 .low = 1,
-                                 .high = MAX_RANKS};
-    const number_sources rank = {.flag = "rank",
-                                 .key = "rank",
-                                 .variable = "RANK",
-                                 .by_flag = asked->rank,
-                                 .by_query = method->rank,
-                                 .hint = is_env ? "set it to this process's number, from 0"
-                                                : "give --rank=R, or set it to this process's "
-                                                  "number, from 0",
-                                 .low = 0,
-                                 .high = INT_MAX};
-    TRY(read_number(&size, &place->world_size));
-    TRY(read_number(&rank, &place->rank));
+    TRY(read_number(&SIZE, is_env ? SIZE.by_env : SIZE.by_flag, is_flag ? asked->world_size : -1,
+                    method->world_size, &place->world_size));
+    TRY(read_number(&RANK, is_env ? RANK.by_env : RANK.by_flag, asked->rank, method->rank,
+                    &place->rank));
     if (place->rank >= place->world_size)
         return FAIL(STATUS_INVALID, "RANK %d is not in 0..%d, as WORLD_SIZE says", place->rank,
                     place->world_size - 1);

@@ -523,7 +523,7 @@ static status read_bytes(const json_t *object, const char *name, char **out, siz
 /* One key into the view, without the prefix. A key that is no text is passed over. */
 static status read_key(const json_t *object, const char *prefix, rdzv_view *view)
 {
-    rdzv_key pair = {0};
+    store_watch_key pair = {0};
     char *name = NULL, *value = NULL;
     size_t name_bytes = 0, length = strlen(prefix);
     status st = read_bytes(object, "key", &name, &name_bytes);
@@ -534,7 +534,7 @@ static status read_key(const json_t *object, const char *prefix, rdzv_view *view
         st = STATUS_INVALID;
     if (st == STATUS_OK && memchr(name, '\0', name_bytes) == NULL &&
         strncmp(name, prefix, length) == 0) {
-        pair.name = name + length;
+        pair.key = name + length;
         pair.value = value;
         st = rdzv_view_add(view, NODES, &pair);
     }

@@ -215,7 +215,7 @@ void rdzv_view_free(rdzv_view *view)
     *view = (rdzv_view){0};
 }
 
-static status add_state(rdzv_view *view, const rdzv_key *key)
+static status add_state(rdzv_view *view, const store_watch_key *key)
 {
     free(view->state);
     view->state = malloc(key->value_bytes + 1);
@@ -227,16 +227,16 @@ static status add_state(rdzv_view *view, const rdzv_key *key)
     return STATUS_OK;
 }
 
-status rdzv_view_add(rdzv_view *view, const char *nodes, const rdzv_key *key)
+status rdzv_view_add(rdzv_view *view, const char *nodes, const store_watch_key *key)
 {
-    if (strcmp(key->name, KEYS_STATE) == 0)
+    if (strcmp(key->key, KEYS_STATE) == 0)
         return add_state(view, key);
-    if (strncmp(key->name, nodes, strlen(nodes)) != 0)
+    if (strncmp(key->key, nodes, strlen(nodes)) != 0)
         return STATUS_OK; /* nothing of ours */
     rdzv_record *all = realloc(view->nodes, ((size_t)view->n + 1) * sizeof *all);
     if (all != NULL)
         view->nodes = all;
-    rdzv_record node = {strdup(key->name + strlen(nodes)), strdup(key->value), key->created};
+    rdzv_record node = {strdup(key->key + strlen(nodes)), strdup(key->value), key->created};
     if (all == NULL || node.id == NULL || node.value == NULL) {
         free(node.id);
         free(node.value);

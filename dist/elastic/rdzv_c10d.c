@@ -5,7 +5,6 @@
 #include "dist/elastic/rdzv_ops.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket.h"
-#include "dist/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,12 +118,8 @@ static status make_view(const store_watch_answer *answer, rdzv_view *out)
 {
     rdzv_view view = {.revision = answer->revision};
     status st = STATUS_OK;
-    for (size_t i = 0; i < answer->n && st == STATUS_OK; i++) {
-        const store_watch_key *key = &answer->keys[i];
-        st = rdzv_view_add(
-            &view, KEYS_NODES,
-            &(rdzv_key){key->key, key->value, key->value_bytes, key->created, key->set});
-    }
+    for (size_t i = 0; i < answer->n && st == STATUS_OK; i++)
+        st = rdzv_view_add(&view, KEYS_NODES, &answer->keys[i]);
     if (st == STATUS_OK)
         *out = view;
     else

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "dist/elastic/round.h"
+#include "dist/store/store.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,16 +33,9 @@ typedef struct rdzv_view {
 
 void rdzv_view_free(rdzv_view *view);
 
-/* One of a service's keys, without the job's prefix. `created`, `set`: revisions. */
-typedef struct rdzv_key {
-    const char *name, *value; /* any bytes, and a zero after them */
-    size_t value_bytes;
-    int64_t created, set;
-} rdzv_key;
-
-/* Copies it into the view: it is KEYS_STATE, or begins with `nodes` and goes on with an id; else it
- * is passed over. For services. */
-status rdzv_view_add(rdzv_view *view, const char *nodes, const rdzv_key *key);
+/* Copies a key, without the job's prefix, into the view: it is KEYS_STATE, or begins with `nodes`
+ * and goes on with an id; else it is passed over. For services. */
+status rdzv_view_add(rdzv_view *view, const char *nodes, const store_watch_key *key);
 
 /* A state and a record as JSON, as they lie at the service (round_text.c). What comes from there is
  * read strictly: it may be anybody's. */

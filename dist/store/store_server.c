@@ -24,10 +24,27 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The connections of the store's server: who waits for what, what they hold, and which one is
- * closed if descriptors or buffers are short. One thread's. */
+enum {
+    WAIT_BUCKETS = 1 << 12, /* 16 of 65,536 connections in each */
+    GREETING_MS = 5000,     /* a connection that has not greeted by then is closed */
+    MAX_UNGREETED = 64,     /* beyond, the oldest is closed */
+    ACCEPT_BATCH = 64,      /* connections per turn, so that the others get theirs */
+    ACCEPT_PAUSE_MS = 100,
+    TURN_BYTES = 1 << 20,     /* that one connection may touch per turn, likewise */
+    READ_BYTES = 64 << 10,    /* per system call */
+    STORE_BYTES = 1 << 30,    /* all keys and values together, */
+    QUEUE_BYTES = 256 << 20,  /* and all queues */
+    BUFFER_BYTES = 256 << 20, /* what all connections have sent in part, or have not read yet */
+    WATCHED_BYTES = 32 << 20, /* all watched keys together: an answer has at most as much */
+    AUTHOR_BYTES = 16 << 20,  /* who has set which key that is kept */
+    SPARE_DESCRIPTORS = 512,  /* at most, and a quarter of all, for the rest of the process */
+    FORGET_BATCH = 1 << 16,
+    EVENT_BATCH = 256, /* of one look at the queue; it brings the others next */
+    FULL_TURNS = 100,  /* in a row; more are load, and no leftovers */
+};
 
-enum { WAIT_BUCKETS = 1 << 12 }; /* 16 of 65,536 connections in each */
+/* The connections of the store's server: who waits for what, what they hold, and which one is
+ * closed if descriptors or buffers are short. */
 
 typedef struct store_connection {
     TAILQ_ENTRY(store_connection) arrival, run;
@@ -50,7 +67,28 @@ typedef struct store_connection {
 typedef TAILQ_HEAD(connection_list, store_connection) connection_list;
 typedef LIST_HEAD(wait_bucket, store_connection) wait_bucket;
 
-typedef struct store_connections {
+/* The keys that outlive the processes that have set them: those of one prefix, each with who has
+ * set it last. */
+typedef struct store_kept {
+    char *prefix;         /* with the first "/"; NULL: none is kept */
+    store_table *authors; /* by key: an address as text */
+} store_kept;
+
+struct store_server {
+    pthread_t thread;
+    int listen_fd, port;
+    char host[SOCKET_ADDRESS_BYTES];
+    int wake_fd;
+    atomic_int callers; /* other threads that call, or wait for the lock */
+
+    pthread_mutex_t lock;  /* of all below; the thread has it during a turn */
+    pthread_cond_t called; /* there are no callers any more */
+    bool stops;
+    bool forgot; /* connections that epoll has reported before may be gone */
+    store_kept kept;
+    store_table *table, *queues;
+    store_watched *watched;
+
     connection_list list;              /* in the order of their arrival */
     connection_list to_run;            /* in the order in which they were woken */
     size_t count, closed;              /* count: with those that are closed and not yet swept */
@@ -58,133 +96,129 @@ typedef struct store_connections {
     size_t held_bytes;                 /* in all buffers */
     wait_bucket waiters[WAIT_BUCKETS]; /* by the hash of their key */
     size_t waiting;
-    int64_t due_ns;         /* none that watches is to be answered before */
-    store_watched *watched; /* learns who is closed; NULL: there is none */
-    int queue;              /* the server's epoll, which knows each of them */
-    int port;               /* for messages */
-    bool logged_unknown;    /* that a request is unknown here, once */
-} store_connections;
+    int64_t due_ns;      /* none that watches is to be answered before */
+    bool logged_unknown; /* that a request is unknown here, once */
 
-enum { GREETING_MS = 5000 }; /* a connection that has not greeted by then is closed */
+    store_connection *running; /* whose requests are being answered */
+    size_t max_connections;
+    int full_turns;         /* in a row that had EVENT_BATCH events */
+    bool logged;            /* that connections cannot be taken, once */
+    int64_t accept_from_ns; /* accepting pauses until then */
+    int queue;              /* epoll: wake, listen, and the connections */
+    bool listens;           /* the queue looks for connections */
+    uint8_t read_bytes[READ_BYTES];
+};
 
 /* Accepts one that waits for nothing. */
-static void end_wait(store_connections *all, store_connection *c)
+static void end_wait(store_server *server, store_connection *c)
 {
     if (!c->waits)
         return;
     LIST_REMOVE(c, waiter);
     c->waits = false;
-    all->waiting--;
+    server->waiting--;
 }
 
 /* From now on it waits for a key of this hash, and for nothing else. */
-static void begin_wait(store_connections *all, store_connection *c, uint64_t hash)
+static void begin_wait(store_server *server, store_connection *c, uint64_t hash)
 {
-    end_wait(all, c);
-    LIST_INSERT_HEAD(&all->waiters[hash & (WAIT_BUCKETS - 1)], c, waiter);
+    end_wait(server, c);
+    LIST_INSERT_HEAD(&server->waiters[hash & (WAIT_BUCKETS - 1)], c, waiter);
     c->waits = true;
     c->hash = hash;
-    all->waiting++;
+    server->waiting++;
 }
 
 /* Accepts one that is not to run. */
-static void end_run(store_connections *all, store_connection *c)
+static void end_run(store_server *server, store_connection *c)
 {
     if (c->to_run)
-        TAILQ_REMOVE(&all->to_run, c, run);
+        TAILQ_REMOVE(&server->to_run, c, run);
     c->to_run = false;
 }
 
-static void note_held(store_connections *all, store_connection *c)
+static void note_held(store_server *server, store_connection *c)
 {
     size_t held = c->session.in.capacity + c->session.out.capacity;
-    all->held_bytes += held - c->held_bytes;
+    server->held_bytes += held - c->held_bytes;
     c->held_bytes = held;
 }
 
 /* A request that no store of ours has, of a newer torch say, is logged as a warning, once: its
  * client may wait long for what it was to bring. */
-static void log_unknown(store_connections *all, const store_connection *c)
+static void log_unknown(store_server *server, const store_connection *c)
 {
     char peer[SOCKET_ADDRESS_BYTES];
     const byte_buffer *in = &c->session.in;
-    if (all->logged_unknown || !c->session.greeted || in->size == 0 ||
+    if (server->logged_unknown || !c->session.greeted || in->size == 0 ||
         store_session_knows(in->data[0]))
         return;
-    all->logged_unknown = true;
+    server->logged_unknown = true;
     socket_address_peer(c->fd, peer);
     LOG_W("store on port %d: %s sent request number %d, which this program does not know (of a "
           "newer torch?): its connection is closed",
-          all->port, peer, in->data[0]);
+          server->port, peer, in->data[0]);
 }
 
 /* It stays in the list until the next sweep. Accepts one that is closed. */
-static void connections_drop(store_connections *all, store_connection *c, const char *why)
+static void connections_drop(store_server *server, store_connection *c, const char *why)
 {
     if (c->fd < 0)
         return;
-    LOG_D("store on port %d: closed connection %d: %s", all->port, c->fd, why);
-    log_unknown(all, c);
+    LOG_D("store on port %d: closed connection %d: %s", server->port, c->fd, why);
+    log_unknown(server, c);
     /* A process that was forked meanwhile may still have it, and epoll would go on with it. */
-    (void)epoll_ctl(all->queue, EPOLL_CTL_DEL, c->fd, NULL);
+    (void)epoll_ctl(server->queue, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
     c->fd = -1;
-    all->closed++;
+    server->closed++;
     if (!c->session.greeted)
-        all->ungreeted--;
+        server->ungreeted--;
     if (c->is_pending)
-        all->pending--;
+        server->pending--;
     c->is_pending = false;
-    end_wait(all, c);
-    end_run(all, c);
-    if (c->session.watches && all->watched != NULL)
-        store_watched_release(all->watched, &c->session);
+    end_wait(server, c);
+    end_run(server, c);
+    if (c->session.watches && server->watched != NULL)
+        store_watched_release(server->watched, &c->session);
     store_session_close(&c->session);
-    note_held(all, c);
+    note_held(server, c);
 }
 
 /* Frees what is closed, after closing those whose greeting is overdue. */
-static void connections_sweep(store_connections *all)
+static void connections_sweep(store_server *server)
 {
     int64_t now = clock_now_ns();
-    store_connection *next = all->ungreeted > 0 ? TAILQ_FIRST(&all->list) : NULL;
+    store_connection *next = server->ungreeted > 0 ? TAILQ_FIRST(&server->list) : NULL;
     for (store_connection *c = next; c != NULL; c = TAILQ_NEXT(c, arrival))
         if (c->fd >= 0 && !c->session.greeted && now >= c->greeting_deadline_ns)
-            connections_drop(all, c, "no greeting came");
-    for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL && all->closed > 0; c = next) {
+            connections_drop(server, c, "no greeting came");
+    for (store_connection *c = TAILQ_FIRST(&server->list); c != NULL && server->closed > 0;
+         c = next) {
         next = TAILQ_NEXT(c, arrival);
         if (c->fd >= 0)
             continue;
-        TAILQ_REMOVE(&all->list, c, arrival);
-        all->count--;
-        all->closed--;
+        TAILQ_REMOVE(&server->list, c, arrival);
+        server->count--;
+        server->closed--;
         free(c);
     }
 }
 
-static void connections_init(store_connections *all, int queue, int port)
+static void connections_close(store_server *server)
 {
-    all->queue = queue;
-    all->port = port;
-    all->due_ns = INT64_MAX;
-    TAILQ_INIT(&all->list);
-    TAILQ_INIT(&all->to_run);
-}
-
-static void connections_close(store_connections *all)
-{
-    for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL; c = TAILQ_NEXT(c, arrival))
-        connections_drop(all, c, "the store ends");
-    connections_sweep(all);
-    ASSERT(all->waiting == 0);
+    for (store_connection *c = TAILQ_FIRST(&server->list); c != NULL; c = TAILQ_NEXT(c, arrival))
+        connections_drop(server, c, "the store ends");
+    connections_sweep(server);
+    ASSERT(server->waiting == 0);
 }
 
 /* Takes `fd` at once, also on failure, and watches it for requests: STATUS_NO_MEMORY. */
-static status connections_add(store_connections *all, int fd, store_connection **out)
+static status connections_add(store_server *server, int fd, store_connection **out)
 {
     store_connection *c = calloc(1, sizeof *c);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
-    if (c == NULL || epoll_ctl(all->queue, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (c == NULL || epoll_ctl(server->queue, EPOLL_CTL_ADD, fd, &event) != 0) {
         free(c);
         close(fd);
         return FAIL(STATUS_NO_MEMORY, "a connection");
@@ -193,16 +227,16 @@ static status connections_add(store_connections *all, int fd, store_connection *
     c->watched = event.events;
     c->moved_ns = clock_now_ns();
     c->greeting_deadline_ns = clock_deadline_ns(GREETING_MS);
-    TAILQ_INSERT_TAIL(&all->list, c, arrival);
-    all->count++;
-    all->ungreeted++;
+    TAILQ_INSERT_TAIL(&server->list, c, arrival);
+    server->count++;
+    server->ungreeted++;
     *out = c;
     return STATUS_OK;
 }
 
-static store_connection *connections_oldest_ungreeted(const store_connections *all)
+static store_connection *connections_oldest_ungreeted(const store_server *server)
 {
-    store_connection *c = all->ungreeted > 0 ? TAILQ_FIRST(&all->list) : NULL;
+    store_connection *c = server->ungreeted > 0 ? TAILQ_FIRST(&server->list) : NULL;
     while (c != NULL && (c->fd < 0 || c->session.greeted))
         c = TAILQ_NEXT(c, arrival);
     return c;
@@ -219,53 +253,51 @@ static uint32_t events_of(const store_session *session)
 }
 
 /* To be called at the end of a connection's turn: epoll looks for what its session can do next. */
-static void connections_watch(store_connections *all, store_connection *c)
+static void connections_watch(store_server *server, store_connection *c)
 {
     if (c->fd < 0)
         return;
     struct epoll_event event = {.events = events_of(&c->session), .data.ptr = c};
     if (c->is_pending != c->session.pending)
-        all->pending = c->session.pending ? all->pending + 1 : all->pending - 1;
+        server->pending = c->session.pending ? server->pending + 1 : server->pending - 1;
     c->is_pending = c->session.pending;
     if (event.events == c->watched)
         return;
     c->watched = event.events;
-    int failed = epoll_ctl(all->queue, EPOLL_CTL_MOD, c->fd, &event);
+    int failed = epoll_ctl(server->queue, EPOLL_CTL_MOD, c->fd, &event);
     ASSERT(failed == 0);
 }
 
 /* To be called when a session has run: notes what it holds and waits for. */
-static void connections_settle(store_connections *all, store_connection *c,
-                               const store_table *table)
+static void connections_settle(store_server *server, store_connection *c)
 {
     store_bytes key;
-    note_held(all, c);
-    end_wait(all, c);
+    note_held(server, c);
+    end_wait(server, c);
     if (!store_session_awaits(&c->session, &key))
         return;
-    if (c->session.due_ns != 0 && c->session.due_ns < all->due_ns)
-        all->due_ns = c->session.due_ns;
-    begin_wait(all, c, store_table_hash(table, key));
+    if (c->session.due_ns != 0 && c->session.due_ns < server->due_ns)
+        server->due_ns = c->session.due_ns;
+    begin_wait(server, c, store_table_hash(server->table, key));
 }
 
-static void let_run(store_connections *all, store_connection *c)
+static void let_run(store_server *server, store_connection *c)
 {
-    end_wait(all, c);
+    end_wait(server, c);
     if (c->to_run)
         return;
     c->to_run = true;
-    TAILQ_INSERT_TAIL(&all->to_run, c, run);
+    TAILQ_INSERT_TAIL(&server->to_run, c, run);
 }
 
 /* All that wait for the key are to run, or of those that wait for nothing else only one. */
-static void connections_wake(store_connections *all, const store_table *table, store_bytes key,
-                             store_wake who)
+static void connections_wake(store_server *server, store_bytes key, store_wake who)
 {
     store_connection *only = NULL, *c, *next;
-    if (all->waiting == 0)
+    if (server->waiting == 0)
         return;
-    uint64_t hash = store_table_hash(table, key);
-    for (c = LIST_FIRST(&all->waiters[hash & (WAIT_BUCKETS - 1)]); c != NULL; c = next) {
+    uint64_t hash = store_table_hash(server->table, key);
+    for (c = LIST_FIRST(&server->waiters[hash & (WAIT_BUCKETS - 1)]); c != NULL; c = next) {
         store_bytes awaited;
         next = LIST_NEXT(c, waiter);
         if (c->hash != hash || !store_session_awaits(&c->session, &awaited) ||
@@ -274,82 +306,75 @@ static void connections_wake(store_connections *all, const store_table *table, s
         if (who == STORE_WAKE_ONE && c->session.awaited == 1)
             only = c; /* the last of the list has waited longest */
         else
-            let_run(all, c);
+            let_run(server, c);
     }
     if (only != NULL)
-        let_run(all, only);
+        let_run(server, only);
 }
 
 /* All that watch a prefix of the key are to run. */
-static void connections_wake_watchers(store_connections *all, const store_table *table,
-                                      store_bytes key)
+static void connections_wake_watchers(store_server *server, store_bytes key)
 {
     for (size_t i = 1; i < key.size; i++)
         if (key.data[i - 1] == '/')
-            connections_wake(all, table, (store_bytes){.data = key.data, .size = i},
-                             STORE_WAKE_ALL);
-    connections_wake(all, table, key, STORE_WAKE_ALL);
+            connections_wake(server, (store_bytes){.data = key.data, .size = i}, STORE_WAKE_ALL);
+    connections_wake(server, key, STORE_WAKE_ALL);
 }
 
 /* All that have watched for long enough are to run. Looks at all, but only if one is due. */
-static void connections_wake_due(store_connections *all)
+static void connections_wake_due(store_server *server)
 {
     int64_t now = clock_now_ns();
-    if (now < all->due_ns)
+    if (now < server->due_ns)
         return;
-    all->due_ns = INT64_MAX;
-    for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL; c = TAILQ_NEXT(c, arrival)) {
+    server->due_ns = INT64_MAX;
+    for (store_connection *c = TAILQ_FIRST(&server->list); c != NULL; c = TAILQ_NEXT(c, arrival)) {
         if (c->fd < 0 || c->session.due_ns == 0)
             continue;
         if (now >= c->session.due_ns)
-            let_run(all, c);
-        else if (c->session.due_ns < all->due_ns)
-            all->due_ns = c->session.due_ns;
+            let_run(server, c);
+        else if (c->session.due_ns < server->due_ns)
+            server->due_ns = c->session.due_ns;
     }
 }
 
 /* Closes one connection so that another has its descriptor: the oldest that has not greeted, else
  * of those that have never set a key the one that is idle longest. false: there is none of them. */
-static bool connections_shed_one(store_connections *all)
+static bool connections_shed_one(store_server *server)
 {
-    store_connection *found = connections_oldest_ungreeted(all);
+    store_connection *found = connections_oldest_ungreeted(server);
     const char *why = "too many connections, and it has not greeted";
     if (found == NULL) {
-        for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL; c = TAILQ_NEXT(c, arrival))
+        for (store_connection *c = TAILQ_FIRST(&server->list); c != NULL;
+             c = TAILQ_NEXT(c, arrival))
             if (c->fd >= 0 && !c->wrote && (found == NULL || c->moved_ns < found->moved_ns))
                 found = c;
         why = "too many connections, and it has never set a key";
     }
     if (found != NULL)
-        connections_drop(all, found, why);
+        connections_drop(server, found, why);
     return found != NULL;
 }
 
 /* Closes connections until all buffers together hold `limit_bytes` at most: of those that hold more
  * than their share the one that is idle longest, and one that takes part in the job last. */
-static void connections_shed_bytes(store_connections *all, size_t limit_bytes)
+static void connections_shed_bytes(store_server *server, size_t limit_bytes)
 {
-    while (all->held_bytes > limit_bytes) {
+    while (server->held_bytes > limit_bytes) {
         store_connection *found = NULL;
-        for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL; c = TAILQ_NEXT(c, arrival)) {
+        for (store_connection *c = TAILQ_FIRST(&server->list); c != NULL;
+             c = TAILQ_NEXT(c, arrival)) {
             /* Whoever holds most holds more than a share: there is always one. */
-            if (c->fd < 0 || c->held_bytes <= limit_bytes / all->count)
+            if (c->fd < 0 || c->held_bytes <= limit_bytes / server->count)
                 continue;
             if (found == NULL || c->wrote < found->wrote ||
                 (c->wrote == found->wrote && c->moved_ns < found->moved_ns))
                 found = c;
         }
         ASSERT(found != NULL);
-        connections_drop(all, found, "it holds most of the memory for all connections");
+        connections_drop(server, found, "it holds most of the memory for all connections");
     }
 }
-
-/* The keys that outlive the processes that have set them: those of one prefix, each with who has
- * set it last. One thread's. */
-typedef struct store_kept {
-    char *prefix;         /* with the first "/"; NULL: none is kept */
-    store_table *authors; /* by key: an address as text */
-} store_kept;
 
 /* `prefix` is without the first "/"; "": no key is kept from now on. */
 static status kept_choose(store_kept *kept, const char *prefix)
@@ -389,48 +414,6 @@ static void kept_author(const store_kept *kept, const char *key, char *out)
     snprintf(out, SOCKET_ADDRESS_BYTES, "%s", there ? (const char *)address.data : "");
 }
 
-enum {
-    MAX_UNGREETED = 64, /* beyond, the oldest is closed */
-    ACCEPT_BATCH = 64,  /* connections per turn, so that the others get theirs */
-    ACCEPT_PAUSE_MS = 100,
-    TURN_BYTES = 1 << 20,     /* that one connection may touch per turn, likewise */
-    READ_BYTES = 64 << 10,    /* per system call */
-    STORE_BYTES = 1 << 30,    /* all keys and values together, */
-    QUEUE_BYTES = 256 << 20,  /* and all queues */
-    BUFFER_BYTES = 256 << 20, /* what all connections have sent in part, or have not read yet */
-    WATCHED_BYTES = 32 << 20, /* all watched keys together: an answer has at most as much */
-    AUTHOR_BYTES = 16 << 20,  /* who has set which key that is kept */
-    SPARE_DESCRIPTORS = 512,  /* at most, and a quarter of all, for the rest of the process */
-    FORGET_BATCH = 1 << 16,
-    EVENT_BATCH = 256, /* of one look at the queue; it brings the others next */
-    FULL_TURNS = 100,  /* in a row; more are load, and no leftovers */
-};
-
-struct store_server {
-    pthread_t thread;
-    int listen_fd, port;
-    char host[SOCKET_ADDRESS_BYTES];
-    int wake_fd;
-    atomic_int callers; /* other threads that call, or wait for the lock */
-
-    pthread_mutex_t lock;  /* of all below; the thread has it during a turn */
-    pthread_cond_t called; /* there are no callers any more */
-    bool stops;
-    bool forgot; /* connections that epoll has reported before may be gone */
-    store_kept kept;
-    store_table *table, *queues;
-    store_watched *watched;
-    store_connections all;
-    store_connection *running; /* whose requests are being answered */
-    size_t max_connections;
-    int full_turns;         /* in a row that had EVENT_BATCH events */
-    bool logged;            /* that connections cannot be taken, once */
-    int64_t accept_from_ns; /* accepting pauses until then */
-    int queue;              /* epoll: wake, listen, and the connections */
-    bool listens;           /* the queue looks for connections */
-    uint8_t read_bytes[READ_BYTES];
-};
-
 /* Another thread's call: between two turns it has the server to itself. */
 static void enter(store_server *server)
 {
@@ -461,13 +444,13 @@ static void on_set(void *ctx, store_bytes key, store_wake who)
         if (kept_note(&server->kept, key, server->running->fd) != STATUS_OK)
             LOG_D("store on port %d: %s", server->port, status_text());
     }
-    connections_wake(&server->all, server->table, key, who);
+    connections_wake(server, key, who);
 }
 
 static void on_change(void *ctx, store_bytes key)
 {
     store_server *server = ctx;
-    connections_wake_watchers(&server->all, server->table, key);
+    connections_wake_watchers(server, key);
 }
 
 static status send_answers(store_connection *c)
@@ -491,13 +474,13 @@ static status run_session(store_server *server, store_connection *c, size_t *bud
     server->running = c;
     status st = store_session_run(&c->session, &service, budget_bytes);
     if (!greeted && c->session.greeted)
-        server->all.ungreeted--;
+        server->ungreeted--;
     if (c->session.watches) /* an agent's */
         c->wrote = c->kept = true;
     if (st == STATUS_OK)
         st = send_answers(c);
     if (st == STATUS_OK)
-        connections_settle(&server->all, c, server->table);
+        connections_settle(server, c);
     return st;
 }
 
@@ -530,11 +513,11 @@ static void drop_failed(store_server *server, store_connection *failed, status s
     bool all = st == STATUS_NO_MEMORY && errno == ENOMEM;
     if (all)
         LOG_W("store on port %d: closes all connections: %s", server->port, status_text());
-    store_connection *c = all ? TAILQ_FIRST(&server->all.list) : NULL;
+    store_connection *c = all ? TAILQ_FIRST(&server->list) : NULL;
     for (; c != NULL; c = TAILQ_NEXT(c, arrival))
         if (c != failed)
-            connections_drop(&server->all, c, "the store is out of memory");
-    connections_drop(&server->all, failed, status_text());
+            connections_drop(server, c, "the store is out of memory");
+    connections_drop(server, failed, status_text());
 }
 
 /* A connection's turn: what epoll has reported, and what the last turn left. */
@@ -556,29 +539,28 @@ static void serve(store_server *server, store_connection *c)
     if (st != STATUS_OK)
         drop_failed(server, c, st);
     c->events = 0;
-    connections_watch(&server->all, c);
-    connections_shed_bytes(&server->all, BUFFER_BYTES);
+    connections_watch(server, c);
+    connections_shed_bytes(server, BUFFER_BYTES);
 }
 
 /* Runs sessions whose key was set, as far as one budget for all goes. They may set keys that others
  * wait for: those run in the next turn. */
 static void run_woken(store_server *server)
 {
-    store_connections *all = &server->all;
     size_t n = 0, budget_bytes = TURN_BYTES;
-    for (store_connection *c = TAILQ_FIRST(&all->to_run); c != NULL; c = TAILQ_NEXT(c, run))
+    for (store_connection *c = TAILQ_FIRST(&server->to_run); c != NULL; c = TAILQ_NEXT(c, run))
         n++;
     for (; n > 0 && budget_bytes > 0 && !is_called(server); n--) {
-        store_connection *c = TAILQ_FIRST(&all->to_run);
+        store_connection *c = TAILQ_FIRST(&server->to_run);
         if (c == NULL)
             return;
-        end_run(all, c);
+        end_run(server, c);
         errno = 0;
         status st = run_session(server, c, &budget_bytes);
         if (st != STATUS_OK)
             drop_failed(server, c, st);
-        connections_watch(all, c);
-        connections_shed_bytes(all, BUFFER_BYTES);
+        connections_watch(server, c);
+        connections_shed_bytes(server, BUFFER_BYTES);
     }
 }
 
@@ -586,18 +568,17 @@ static void run_woken(store_server *server)
  * to be closed may have greeted by now. */
 static void add_connection(store_server *server, int fd)
 {
-    store_connections *all = &server->all;
     store_connection *c = NULL;
-    if (connections_add(all, fd, &c) != STATUS_OK)
+    if (connections_add(server, fd, &c) != STATUS_OK)
         return;
     c->events = POLLIN;
     serve(server, c);
-    while (all->ungreeted > MAX_UNGREETED) {
-        store_connection *oldest = connections_oldest_ungreeted(all);
+    while (server->ungreeted > MAX_UNGREETED) {
+        store_connection *oldest = connections_oldest_ungreeted(server);
         oldest->events = POLLIN;
         serve(server, oldest);
         if (oldest->fd >= 0 && !oldest->session.greeted)
-            connections_drop(all, oldest, "too many connections have not greeted");
+            connections_drop(server, oldest, "too many connections have not greeted");
     }
 }
 
@@ -610,7 +591,7 @@ static void pause_accepting(store_server *server, status st)
         log_line(level,
                  "store on port %d: %zu connections are open, and no more can be taken: %s; raise "
                  "the limit on open files (ulimit -n)",
-                 server->port, server->all.count, status_text());
+                 server->port, server->count, status_text());
     else
         log_line(level, "store on port %d: cannot take a connection: %s", server->port,
                  status_text());
@@ -621,7 +602,7 @@ static void pause_accepting(store_server *server, status st)
 /* accept() says that descriptors are short even if nobody waits. */
 static status accept_one(store_server *server, int *fd)
 {
-    status st = server->all.count < server->max_connections
+    status st = server->count < server->max_connections
                     ? socket_accept(server->listen_fd, fd)
                     : FAIL(STATUS_NO_MEMORY, "at most %zu are kept", server->max_connections);
     struct pollfd queue = {.fd = server->listen_fd, .events = POLLIN};
@@ -640,8 +621,8 @@ static void accept_connections(store_server *server)
             return;
         if (st == STATUS_OK) {
             add_connection(server, fd);
-        } else if (st == STATUS_NO_MEMORY && connections_shed_one(&server->all)) {
-            connections_sweep(&server->all);
+        } else if (st == STATUS_NO_MEMORY && connections_shed_one(server)) {
+            connections_sweep(server);
         } else {
             pause_accepting(server, st);
             return;
@@ -654,13 +635,13 @@ static void accept_connections(store_server *server)
 static int sleep_ms(const store_server *server)
 {
     int64_t until = store_watched_due_ns(server->watched);
-    if (!TAILQ_EMPTY(&server->all.to_run) || server->all.pending > 0)
+    if (!TAILQ_EMPTY(&server->to_run) || server->pending > 0)
         return 0;
-    const store_connection *oldest = connections_oldest_ungreeted(&server->all);
+    const store_connection *oldest = connections_oldest_ungreeted(server);
     if (oldest != NULL && oldest->greeting_deadline_ns < until)
         until = oldest->greeting_deadline_ns;
-    if (server->all.due_ns < until)
-        until = server->all.due_ns;
+    if (server->due_ns < until)
+        until = server->due_ns;
     if (server->accept_from_ns != 0 && server->accept_from_ns < until)
         until = server->accept_from_ns;
     return until == INT64_MAX ? -1 : clock_remaining_ms(until);
@@ -695,11 +676,10 @@ static void forget(store_server *server)
             break;
         close(fd); /* nothing of it was read yet */
     }
-    store_connections *all = &server->all;
-    for (store_connection *c = TAILQ_FIRST(&all->list); c != NULL; c = TAILQ_NEXT(c, arrival))
+    for (store_connection *c = TAILQ_FIRST(&server->list); c != NULL; c = TAILQ_NEXT(c, arrival))
         if (!c->kept)
-            connections_drop(all, c, "its process has ended");
-    connections_sweep(all);
+            connections_drop(server, c, "its process has ended");
+    connections_sweep(server);
     forget_keys(&server->kept, server->table);
     forget_keys(&server->kept, server->queues);
     forget_keys(&server->kept, server->kept.authors);
@@ -709,7 +689,6 @@ static void forget(store_server *server)
  * reported again. */
 static void take_turns(store_server *server, const struct epoll_event *events, int n)
 {
-    store_connections *all = &server->all;
     bool arrivals = false;
     for (int i = 0; i < n; i++) {
         store_connection *c = events[i].data.ptr;
@@ -718,7 +697,7 @@ static void take_turns(store_server *server, const struct epoll_event *events, i
         else if (events[i].data.ptr != &server->wake_fd)
             c->events = events[i].events;
     }
-    store_connection *first = all->pending > 0 ? TAILQ_FIRST(&all->list) : NULL;
+    store_connection *first = server->pending > 0 ? TAILQ_FIRST(&server->list) : NULL;
     for (store_connection *c = first; c != NULL; c = TAILQ_NEXT(c, arrival))
         if (c->is_pending && !is_called(server))
             serve(server, c);
@@ -734,9 +713,9 @@ static void take_turns(store_server *server, const struct epoll_event *events, i
     server->full_turns = n == EVENT_BATCH ? server->full_turns + 1 : 0;
     if (server->full_turns == 0 || server->full_turns > FULL_TURNS)
         store_watched_expire(server->watched);
-    connections_wake_due(all);
+    connections_wake_due(server);
     run_woken(server);
-    connections_sweep(all);
+    connections_sweep(server);
 }
 
 static void *serve_all(void *arg)
@@ -774,7 +753,7 @@ static status open_queue(store_server *server)
 
 static void free_server(store_server *server)
 {
-    connections_close(&server->all);
+    connections_close(server);
     if (server->listen_fd >= 0)
         close(server->listen_fd);
     store_table_destroy(server->table);
@@ -817,7 +796,9 @@ status store_server_create(const char *host, int port, store_server **out)
     server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (server->queue < 0 || server->wake_fd < 0)
         st = FAIL(STATUS_IO, "a store's descriptors: %s", file_limit_reason(errno));
-    connections_init(&server->all, server->queue, port);
+    server->due_ns = INT64_MAX;
+    TAILQ_INIT(&server->list);
+    TAILQ_INIT(&server->to_run);
     if (st == STATUS_OK)
         st = store_table_create(STORE_BYTES, &server->table);
     if (st == STATUS_OK)
@@ -826,10 +807,8 @@ status store_server_create(const char *host, int port, store_server **out)
         st = store_table_create(AUTHOR_BYTES, &server->kept.authors);
     if (st == STATUS_OK)
         st = store_watched_create(WATCHED_BYTES, on_change, server, &server->watched);
-    server->all.watched = server->watched;
     if (st == STATUS_OK)
         st = socket_listen(host, port, &server->listen_fd, &server->port);
-    server->all.port = server->port;
     if (st == STATUS_OK)
         st = open_queue(server);
     if (st == STATUS_OK)
