@@ -751,8 +751,9 @@ static void write_report(FILE *file, const failure_report *report, const process
     /* Whether its stderr has been on this one's already. Of our own ranks one is looked for among
      * many lines. */
     const worker_spec *spec = report->spec;
-    worker_route route;
-    worker_logs_route(&spec->logs, 0, cause->local_rank, LOGS_STDERR, &route);
+    worker_route route = {.piped = false};
+    if (here) /* of another node its local rank may be anything */
+        worker_logs_route(&spec->logs, 0, cause->local_rank, LOGS_STDERR, &route);
     bool shown = here && cause->words[0] != '\0' && !spec->policy.own && route.piped &&
                  route.target == STDERR_FILENO;
     if (cause->says[0] != '\0' && (shown || !is_said(cause))) {
