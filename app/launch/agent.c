@@ -82,16 +82,6 @@ static bool is_elastic(const agent *self)
 
 /* Rounds. */
 
-/* "hostA_4711_1f3c": nobody else's, as a host has no two processes of one number at a time. */
-static void make_id(char out[ROUND_ID_BYTES])
-{
-    char host[64] = "?";
-    if (gethostname(host, sizeof host - 1) != 0)
-        strcpy(host, "?");
-    snprintf(out, ROUND_ID_BYTES, "%.60s_%d_%llx", host, (int)getpid(),
-             (unsigned long long)clock_now_ns());
-}
-
 /* Takes part from now on. The spec's master_addr and master_port say where this node's store
  * listens. */
 static status join_rendezvous(agent *self)
@@ -335,24 +325,19 @@ static void take_departures(agent *self)
     enter_failing(self);
 }
 
-/* Whether this signal asks the workers for a checkpoint before they end. */
-static bool saves_on(const shutdown_policy *policy, int signal)
-{
-    return policy->listens &&
-           (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGUSR1);
-}
-
 static void take_first_signal(agent *self, int signal)
 {
     const shutdown_policy *policy = &self->spec->policy;
     worker_group_drop_cause_by(&self->group, signal);
     bool failed = self->group.cause >= 0;
+    bool saves = policy->listens && (signal == SIGTERM || signal == SIGINT || signal == SIGHUP ||
+                                     signal == SIGUSR1); /* a checkpoint, before they end */
     self->kills_next = true;
     if (!failed)
         self->signal = signal;
     if (is_elastic(self) && policy->own) {
         enter_leaving(self, true);
-    } else if (self->state == AGENT_RUNNING && !failed && saves_on(policy, signal)) {
+    } else if (self->state == AGENT_RUNNING && !failed && saves) {
         worker_group_ask(&self->group, signal);
         enter(self, AGENT_SAVING, policy->save_ms);
     } else {
@@ -934,8 +919,13 @@ static status leave_round(agent *self, const group_outcome *outcome, bool *again
 static status open_job(agent *self, int *code)
 {
     worker_spec *spec = self->spec;
+    char host[64] = "?";
     *code = EXIT_CODE_USAGE; /* for those who watch from outside: */
-    make_id(self->id);
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "?");
+    /* "hostA_4711_1f3c": nobody else's, as a host has no two processes of one number at a time. */
+    snprintf(self->id, sizeof self->id, "%.60s_%d_%llx", host, (int)getpid(),
+             (unsigned long long)clock_now_ns());
     TRY(event_log_open(spec->event_log, spec->run_id, self->id, &self->events));
     TRY(health_check_open(spec->local_addr, spec->health_check_port, HEALTH_CHECK_LATE_MS,
                           &self->health));

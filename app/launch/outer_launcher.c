@@ -489,12 +489,6 @@ static bool wants_agent(const options *opts, const launcher_place *place)
     return is_run(opts) || (asked && !are_there(opts, place) && !mpirun_started_this());
 }
 
-/* The user has numbered the nodes himself, as one does without a launcher. */
-static bool is_numbered(const options *opts)
-{
-    return opts->nnodes != NULL && (opts->node_rank >= 0 || is_elastic(opts));
-}
-
 static status check_agent(const options *opts, const outer_launcher *outer)
 {
     const launcher_place *place = &outer->place;
@@ -529,13 +523,6 @@ static status check_rank(const options *opts, const outer_launcher *outer)
                     "--rank=%d, but %s has started this as rank %d (%s): leave --rank out",
                     (int)opts->rank, outer->row->title, outer->place.rank, outer->place.from);
     return STATUS_OK;
-}
-
-/* The ranks meet where --init-method says. */
-static bool meets_elsewhere(const options *opts, const outer_launcher *outer)
-{
-    return outer->role == OUTER_ROLE_RANK && opts->init_method != NULL &&
-           strncmp(opts->init_method, "env:", 4) != 0;
 }
 
 /* Where rank 0 is. */
@@ -629,12 +616,14 @@ static status find_role(const options *opts, outer_launcher *outer)
     TRY(launcher_place_read(outer->row, &outer->place));
     TRY(find_size(opts, outer));
     bool agent = wants_agent(opts, &outer->place);
-    if (outer->place.size == 1 || (agent && is_numbered(opts)))
+    /* The user has numbered the nodes himself, as one does without a launcher. */
+    bool is_numbered = opts->nnodes != NULL && (opts->node_rank >= 0 || is_elastic(opts));
+    if (outer->place.size == 1 || (agent && is_numbered))
         return STATUS_OK;
     outer->role = agent ? OUTER_ROLE_AGENT : OUTER_ROLE_RANK;
     TRY(agent ? check_agent(opts, outer) : check_rank(opts, outer));
-    if (meets_elsewhere(opts, outer))
-        return STATUS_OK;
+    if (!agent && opts->init_method != NULL && strncmp(opts->init_method, "env:", 4) != 0)
+        return STATUS_OK; /* the ranks meet where that says */
     TRY(find_port(opts, outer));
     return agent && opts->rdzv_endpoint != NULL ? STATUS_OK : find_address(opts, outer);
 }
@@ -713,22 +702,17 @@ static status become_agent(const outer_launcher *outer, options *opts)
     return set_flag(&opts->master_addr, outer->master_addr);
 }
 
-/* Flags for the launcher that starts ranks, where another one does. */
-static void warn_unused(const outer_launcher *outer, const options *opts)
-{
-    if (opts->max_restarts > 0 || opts->log_dir != NULL || strcmp(opts->redirects, "0") != 0 ||
-        strcmp(opts->tee, "0") != 0)
-        LOG_W("%s starts the ranks: --max-restarts, --log-dir, --redirects and --tee are not used",
-              outer->row->title);
-}
-
 status outer_launcher_adopt(const outer_launcher *outer, options *opts)
 {
     if (outer->row != NULL && outer->row->is_torchrun)
         return STATUS_OK;
     if (outer->role == OUTER_ROLE_RANK) {
-        if (outer->place.rank == 0)
-            warn_unused(outer, opts);
+        if (outer->place.rank == 0 &&
+            (opts->max_restarts > 0 || opts->log_dir != NULL || strcmp(opts->redirects, "0") != 0 ||
+             strcmp(opts->tee, "0") != 0))
+            LOG_W("%s starts the ranks: --max-restarts, --log-dir, --redirects and --tee are not "
+                  "used",
+                  outer->row->title);
         opts->launch_flags_given = false;
         return become_rank(outer);
     }

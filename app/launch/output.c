@@ -128,24 +128,16 @@ status worker_logs_read(const options *opts, int nproc, worker_logs *out)
     return STATUS_OK;
 }
 
-/* A run id as part of a file's name. */
-static void safe_name(const char *run_id, char out[NAME_BYTES])
-{
-    snprintf(out, NAME_BYTES, "%s", run_id);
-    for (char *c = out; *c != '\0'; c++)
-        if (!isalnum((unsigned char)*c) && strchr("-_.", *c) == NULL)
-            *c = '_';
-    if (out[0] == '.')
-        out[0] = '_';
-}
-
 status worker_logs_open(worker_logs *logs, const char *run_id)
 {
     char path[FILE_PATH_BYTES], name[NAME_BYTES];
     status st;
     if (logs->none)
         return STATUS_OK;
-    safe_name(run_id, name);
+    snprintf(name, sizeof name, "%s", run_id); /* as part of a file's name */
+    for (char *c = name; *c != '\0'; c++)
+        if ((!isalnum((unsigned char)*c) && strchr("-_.", *c) == NULL) || (c == name && *c == '.'))
+            *c = '_';
     if (logs->base[0] != '\0') {
         TRY(status_context(file_make_folders(logs->base), "--log-dir"));
         st = file_make_temporary_folder(logs->base, name, path);

@@ -730,29 +730,24 @@ static status say_who_did_not_come(const joiner *j)
                 (double)spec->join_ms * 1e-3, list);
 }
 
-/* Node 0 says what comes of news, and what to type on one more node. */
-static void say_count(const node_count *count, const worker_spec *spec)
-{
-    int nodes = count->nodes;
-    if (!count->is_news || nodes != count->expected)
-        return;
-    char *line = nodes < spec->nnodes ? join_command(spec, nodes) : NULL;
-    LOG_I("nodes 0 to %d are there: they start unless another one comes within %d s%s%s", nodes - 1,
-          NODE_COUNT_QUIET_MS / 1000, line != NULL ? "; on one more: " : "",
-          line != NULL ? line : "");
-    free(line);
-}
-
 /* Nodes count themselves, and node 0 decides. */
 static status count_nodes(joiner *j, bool is_late, bool *all)
 {
-    *all = node_count_look(&j->count, j->spec, j->there, is_late);
+    const node_count *count = &j->count;
     status st = STATUS_OK;
+    *all = node_count_look(&j->count, j->spec, j->there, is_late);
     if (j->r->server == NULL)
         return st;
-    say_count(&j->count, j->spec);
+    if (count->is_news &&
+        count->nodes == count->expected) { /* what comes of it, and what to type */
+        char *line = count->nodes < j->spec->nnodes ? join_command(j->spec, count->nodes) : NULL;
+        LOG_I("nodes 0 to %d are there: they start unless another one comes within %d s%s%s",
+              count->nodes - 1, NODE_COUNT_QUIET_MS / 1000, line != NULL ? "; on one more: " : "",
+              line != NULL ? line : "");
+        free(line);
+    }
     if (*all)
-        st = node_count_publish(&j->count, j->spec, j->r->client, j->r->prefix);
+        st = node_count_publish(count, j->spec, j->r->client, j->r->prefix);
     return st == STATUS_INVALID ? membership_give_up(&j->nodes, st) : st;
 }
 

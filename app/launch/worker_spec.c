@@ -653,21 +653,6 @@ static void add_word(entrypoint *program, FILE *words, const char *word)
     program->count++;
 }
 
-static status find_python(entrypoint *program)
-{
-    const char *named = environment_text("PYTHON_EXEC");
-    if (named != NULL) {
-        if (executable_find(named, program->path))
-            return STATUS_OK;
-        return FAIL(STATUS_INVALID, "PYTHON_EXEC=%.*s: no such executable", SHOWN_PATH_BYTES,
-                    named);
-    }
-    if (executable_find("python3", program->path) || executable_find("python", program->path))
-        return STATUS_OK;
-    return FAIL(STATUS_INVALID,
-                "no python3 in PATH to run a script; name one with PYTHON_EXEC=/path/to/python3");
-}
-
 /* How the script itself spells the flag: torch.distributed.launch passes --local-rank since 2.0,
  * --local_rank before. */
 static const char *local_rank_flag(const char *script)
@@ -686,25 +671,20 @@ static status add_python(const options *opts, entrypoint *program, FILE *words)
     if (!opts->run.module && access(name, R_OK) != 0)
         return FAIL(STATUS_INVALID, "%.*s: %s; a script is looked for in this folder",
                     SHOWN_PATH_BYTES, name, strerror(errno));
-    TRY(find_python(program));
+    const char *named = environment_text("PYTHON_EXEC");
+    if (named != NULL && !executable_find(named, program->path))
+        return FAIL(STATUS_INVALID, "PYTHON_EXEC=%.*s: no such executable", SHOWN_PATH_BYTES,
+                    named);
+    if (named == NULL && !executable_find("python3", program->path) &&
+        !executable_find("python", program->path))
+        return FAIL(STATUS_INVALID, "no python3 in PATH to run a script; name one with "
+                                    "PYTHON_EXEC=/path/to/python3");
     add_word(program, words, program->path);
     add_word(program, words, "-u");
     if (opts->run.module || opts->run.run_path)
         add_word(program, words, opts->run.module ? "-m" : "-c");
     if (opts->run.run_path)
         add_word(program, words, RUN_PATH);
-    return STATUS_OK;
-}
-
-static status check_flags(const options *opts)
-{
-    if (opts->program == NULL || opts->program[0] == NULL)
-        return FAIL(STATUS_INVALID,
-                    "run: which program? As in: mnist_ddp run --nproc-per-node=2 train.py");
-    if (opts->run.no_python && opts->run.module)
-        return FAIL(STATUS_INVALID, "--no-python and --module: give one of them");
-    if (opts->run.run_path && opts->run.module)
-        return FAIL(STATUS_INVALID, "--run-path and --module: give one of them");
     return STATUS_OK;
 }
 
@@ -759,7 +739,13 @@ status entrypoint_list(text_stream *words, char ***out)
 status entrypoint_find(const options *opts, entrypoint *out)
 {
     text_stream words;
-    TRY(check_flags(opts));
+    if (opts->program == NULL || opts->program[0] == NULL)
+        return FAIL(STATUS_INVALID,
+                    "run: which program? As in: mnist_ddp run --nproc-per-node=2 train.py");
+    if (opts->run.no_python && opts->run.module)
+        return FAIL(STATUS_INVALID, "--no-python and --module: give one of them");
+    if (opts->run.run_path && opts->run.module)
+        return FAIL(STATUS_INVALID, "--run-path and --module: give one of them");
     TRY(text_stream_open(&words));
     *out = (entrypoint){.own_session = true, .local_rank_at = -1};
     status st = find_program(opts, out, words.file);
@@ -823,22 +809,15 @@ static status choose_run_dir(const options *opts, const worker_spec *spec, char 
     return run_folder_choose(opts, out);
 }
 
-/* As torchrun: the flag, else the variable, else 30 s. */
-static int64_t shutdown_timeout_ms(const options *opts)
-{
-    const char *text = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
-    int seconds = DEFAULT_SHUTDOWN_S;
-    if (opts->shutdown_timeout >= 0)
-        return opts->shutdown_timeout * 1000;
-    if (text != NULL)
-        (void)number_parse(text, 0, WEEK_S, &seconds);
-    return (int64_t)seconds * 1000;
-}
-
 static status set_shutdown(const options *opts, shutdown_policy *out)
 {
     bool own = opts->command != COMMAND_RUN;
-    int64_t timeout_ms = shutdown_timeout_ms(opts);
+    const char *text = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); /* as torchrun: after the flag */
+    int seconds = DEFAULT_SHUTDOWN_S;
+    if (text != NULL)
+        (void)number_parse(text, 0, WEEK_S, &seconds);
+    int64_t timeout_ms =
+        opts->shutdown_timeout >= 0 ? opts->shutdown_timeout * 1000 : (int64_t)seconds * 1000;
     *out = (shutdown_policy){.own = own,
                              .listens = opts->command == COMMAND_TRAIN,
                              .saves = run_folder_takes_checkpoints(opts),

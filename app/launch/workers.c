@@ -328,29 +328,24 @@ static void worker_signal(const worker *w, const worker_start *start, int signal
         kill(w->pid, signal);
 }
 
-/* What list_place() says to a new process. */
-static elastic_place place_of(const worker *w, const worker_spec *spec)
-{
-    elastic_place place = {.round = spec->now.round,
-                           .rank = w->rank,
-                           .world_size = spec->world_size,
-                           .local_rank = spec->virtual_local_rank ? 0 : w->local_rank,
-                           .local_world_size = spec->nproc,
-                           .node_rank = spec->node_rank,
-                           .nnodes = spec->nnodes,
-                           .restarts = spec->now.restarts,
-                           .master_port = spec->master_port};
-    snprintf(place.master_addr, sizeof place.master_addr, "%s", spec->master_addr);
-    return place;
-}
-
 /* Elastic: says `word` of its round; ELASTIC_JOIN gives it its place in the one that begins. What
  * it does not hear it need not: it has ended then, or does not read, and is told to end. */
 static void worker_tell(const worker *w, const worker_start *start, elastic_word word)
 {
-    elastic_message message = {.word = word, .round = start->spec->now.round};
-    if (word == ELASTIC_JOIN)
-        message.place = place_of(w, start->spec);
+    const worker_spec *spec = start->spec;
+    elastic_message message = {.word = word,
+                               .round = spec->now.round,
+                               /* What list_place() says to a new process; of ELASTIC_JOIN. */
+                               .place = {.round = spec->now.round,
+                                         .rank = w->rank,
+                                         .world_size = spec->world_size,
+                                         .local_rank = spec->virtual_local_rank ? 0 : w->local_rank,
+                                         .local_world_size = spec->nproc,
+                                         .node_rank = spec->node_rank,
+                                         .nnodes = spec->nnodes,
+                                         .restarts = spec->now.restarts,
+                                         .master_port = spec->master_port}};
+    snprintf(message.place.master_addr, sizeof message.place.master_addr, "%s", spec->master_addr);
     if (elastic_link_send(w->link_fd, &message) != STATUS_OK)
         worker_signal(w, start, SIGTERM);
 }
@@ -490,17 +485,6 @@ static status open_descriptors(worker_group *group)
     return STATUS_OK;
 }
 
-/* Rank 0 of a training draws its status line on the terminal itself. All that goes through the
- * console erases it, so it may be there unless another process shows on the terminal what the ranks
- * print. */
-static int find_terminal(const worker_spec *spec)
-{
-    bool is_apart = spec->stdout_has_result || !terminal_may_follow(STDOUT_FILENO);
-    return spec->policy.listens && is_apart && terminal_of(STDERR_FILENO).erases
-               ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
-               : 0;
-}
-
 status worker_group_create(const worker_start *start, output_console *console, worker_group *out)
 {
     int n = start->spec->nproc, threads = threads_of(start->spec);
@@ -513,7 +497,12 @@ status worker_group_create(const worker_start *start, output_console *console, w
     if (out->workers == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d workers", n);
     out->n = n;
-    out->start.terminal_fd = find_terminal(start->spec);
+    /* Rank 0 of a training draws its status line on the terminal itself. All that goes through the
+     * console erases it, so it may be there unless another process shows on the terminal what the
+     * ranks print. */
+    if (start->spec->policy.listens && terminal_of(STDERR_FILENO).erases &&
+        (start->spec->stdout_has_result || !terminal_may_follow(STDOUT_FILENO)))
+        out->start.terminal_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     for (int i = 0; i < n; i++) {
         output_stream_init(&out->workers[i].out);
         output_stream_init(&out->workers[i].err);
