@@ -417,23 +417,13 @@ static void explain(const worker_spec *spec, status st, char out[WHY_BYTES])
     snprintf(out, WHY_BYTES, "%.255s; %s", status_text(), hint);
 }
 
-static void say_unreached(const worker_spec *spec, status st, int64_t waited_ns)
-{
-    char why[WHY_BYTES], node[32], way[SOCKET_ROUTE_BYTES];
-    explain(spec, st, why);
-    snprintf(node, sizeof node, spec->node_rank < 0 ? "this node" : "node %d", spec->node_rank);
-    socket_route_describe(spec->master_addr, way);
-    LOG_I("%s%s%s%s waits for node 0, %.0f s of %.0f s: %s", node, way[0] != '\0' ? " (by " : "",
-          way, way[0] != '\0' ? ")" : "", clock_seconds(waited_ns), (double)spec->join_ms * 1e-3,
-          why);
-}
-
 /* Tries until it is connected. */
 static status connect_to_store(const roster *r, store **out)
 {
     const worker_spec *spec = r->spec;
     int64_t start_ns = clock_now_ns(), deadline_ns = clock_deadline_ns(spec->join_ms);
     int64_t line_ns = start_ns + FIRST_LINE_MS * 1000000ll, stranger_ns = 0;
+    char why[WHY_BYTES], node[32], way[SOCKET_ROUTE_BYTES];
     for (int64_t pause_ms = 10;; pause_ms = pause_ms < CONNECT_MS / 2 ? pause_ms * 2 : pause_ms) {
         status st = roster_reach(r, out);
         if (st == STATUS_OK || st == STATUS_NO_MEMORY)
@@ -450,17 +440,22 @@ static status connect_to_store(const roster *r, store **out)
                         !worker_spec_is_elastic(spec);
         bool gone = worker_spec_is_elastic(spec) && st == STATUS_REFUSED &&
                     now - start_ns > GONE_MS * 1000000ll;
-        if (stranger || gone || now >= deadline_ns) {
-            char why[WHY_BYTES];
+        bool is_over = stranger || gone || now >= deadline_ns;
+        if (is_over || now >= line_ns)
             explain(spec, st, why);
+        if (is_over)
             return FAIL(stranger ? STATUS_INVALID
                         : gone   ? STATUS_REFUSED
                                  : STATUS_TIMEOUT,
                         "node 0 was not reached within %.3g s: %s", clock_seconds(now - start_ns),
                         why);
-        }
         if (now >= line_ns) {
-            say_unreached(spec, st, now - start_ns);
+            snprintf(node, sizeof node, spec->node_rank < 0 ? "this node" : "node %d",
+                     spec->node_rank);
+            socket_route_describe(spec->master_addr, way);
+            LOG_I("%s%s%s%s waits for node 0, %.0f s of %.0f s: %s", node,
+                  way[0] != '\0' ? " (by " : "", way, way[0] != '\0' ? ")" : "",
+                  clock_seconds(now - start_ns), (double)spec->join_ms * 1e-3, why);
             line_ns = now + NEXT_LINE_MS * 1000000ll;
         }
         clock_sleep_ms(pause_ms);
@@ -567,39 +562,30 @@ static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
              spec->alike);
 }
 
-/* `theirs` is node 0's: who it is, and its settings. STATUS_INVALID if this node's are others. */
-static status compare_settings(const worker_spec *spec, const char *theirs)
-{
-    char settings[SETTINGS_BYTES], who[ROSTER_WHO_BYTES];
-    agreement_difference found;
-    const char *its = strchr(theirs, '\n');
-    if (its == NULL)
-        return FAIL(STATUS_PEER, "node 0's settings are nonsense: '%.100s'", theirs);
-    describe_settings(spec, settings);
-    roster_who(spec, who);
-    if (!agreement_differ(settings, its + 1, &found))
-        return STATUS_OK;
-    return FAIL(STATUS_INVALID,
-                "the nodes disagree: %s on one (%s), %s on node 0 (%.*s); give all nodes the same",
-                found.of_a, who, found.of_b, (int)(its - theirs), theirs);
-}
-
 /* What is wrong with one node is wrong for all that still wait: they are told. A newcomer to an
  * elastic job ends alone. */
 static status agree_on_settings(joiner *j)
 {
     char settings[SETTINGS_BYTES], who[ROSTER_WHO_BYTES], text[SETTINGS_BYTES + ROSTER_WHO_BYTES];
+    agreement_difference found;
     keys_text key = keys_make(j->r->prefix, KEYS_SETTINGS, -1);
+    describe_settings(j->spec, settings);
+    roster_who(j->spec, who);
     if (j->r->server != NULL) {
-        describe_settings(j->spec, settings);
-        roster_who(j->spec, who);
         int length = snprintf(text, sizeof text, "%s\n%s", who, settings);
         return store_set(j->r->client, key.text, text, (size_t)length);
     }
     TRY(store_get_text(j->r->client, key.text, clock_deadline_ns(STRANGER_MS), text, sizeof text));
-    status st = compare_settings(j->spec, text);
-    bool ends_all = st == STATUS_INVALID && !worker_spec_is_elastic(j->spec);
-    return ends_all ? membership_give_up(&j->nodes, st) : st;
+    const char *its = strchr(text, '\n'); /* after who node 0 is */
+    if (its == NULL)
+        return FAIL(STATUS_PEER, "node 0's settings are nonsense: '%.100s'", text);
+    if (!agreement_differ(settings, its + 1, &found))
+        return STATUS_OK;
+    status st =
+        FAIL(STATUS_INVALID,
+             "the nodes disagree: %s on one (%s), %s on node 0 (%.*s); give all nodes the same",
+             found.of_a, who, found.of_b, (int)(its - text), text);
+    return worker_spec_is_elastic(j->spec) ? st : membership_give_up(&j->nodes, st);
 }
 
 /* What all look at while they wait: why the job cannot start, or whether it has. */
