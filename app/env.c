@@ -9,12 +9,14 @@
 #include "kernels/device_kind.h"
 
 #include <jansson.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { VALUE_BYTES = 200 };
+enum { VALUE_BYTES = 200, TEXT_BYTES = 2 * MACHINE_TEXT_BYTES };
 
 /* Variables that change how ranks behave. Others are not shown: they may hold secrets. */
 static const char PREFIXES[] =
@@ -43,61 +45,57 @@ static bool is_shown(const char *entry)
     return false;
 }
 
-static void add(json_t *object, const char *key, const char *text)
+__attribute__((format(printf, 3, 4))) static void add(json_t *object, const char *key,
+                                                      const char *fmt, ...)
 {
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
     json_object_set_new(object, key, json_value_text(text));
+}
+
+static void add_room(json_t *object, const char *key, int64_t all, int64_t unused)
+{
+    add(object, key, "%s, %s free", machine_size(all).text, machine_size(unused).text);
 }
 
 static void add_machine(json_t *object)
 {
     machine m;
-    char text[2 * MACHINE_TEXT_BYTES], total[32], unused[32];
     machine_read(&m);
-    add(object, "system", m.system);
-    add(object, "kernel", m.kernel);
-    add(object, "libc", m.libc);
-    snprintf(text, sizeof text, "%d cores, %s", m.cores, m.processor);
-    add(object, "processor", text);
-    machine_size(m.memory_bytes, total, sizeof total);
-    machine_size(m.memory_free_bytes, unused, sizeof unused);
-    snprintf(text, sizeof text, "%s, %s free", total, unused);
-    add(object, "memory", text);
-    machine_size(m.shm_bytes, total, sizeof total);
-    machine_size(m.shm_free_bytes, unused, sizeof unused);
-    snprintf(text, sizeof text, "%s, %s free", total, unused);
-    add(object, "shm", text);
-    snprintf(text, sizeof text, "%lld files, %lld processes", (long long)m.max_files,
-             (long long)m.max_processes);
-    add(object, "limits", text);
-    add(object, "nvidia driver", m.driver[0] != '\0' ? m.driver : "none");
+    add(object, "system", "%s", m.system);
+    add(object, "kernel", "%s", m.kernel);
+    add(object, "libc", "%s", m.libc);
+    add(object, "processor", "%d cores, %s", m.cores, m.processor);
+    add_room(object, "memory", m.memory_bytes, m.memory_free_bytes);
+    add_room(object, "shm", m.shm_bytes, m.shm_free_bytes);
+    add(object, "limits", "%lld files, %lld processes", (long long)m.max_files,
+        (long long)m.max_processes);
+    add(object, "nvidia driver", "%s", m.driver[0] != '\0' ? m.driver : "none");
 }
 
 static void add_devices(json_t *object)
 {
-    char text[512];
     int gpus = 0;
     if (device_count(&gpus, NULL) == STATUS_OK)
-        snprintf(text, sizeof text, "%d", gpus);
+        add(object, "gpus", "%d", gpus);
     else
-        snprintf(text, sizeof text, "%s", status_text());
-    add(object, "gpus", text);
-    add(object, "cpu library", device_libraries());
+        add(object, "gpus", "%s", status_text());
+    add(object, "cpu library", "%s", device_libraries());
 }
 
 static void add_modules(json_t *object)
 {
     static const char *const names[] = {"gloo", "mpi", "curl", "microhttpd", "cuda"};
-    char key[32], text[512];
+    char key[32];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const module *opened = NULL;
         snprintf(key, sizeof key, "module %s", names[i]);
-        if (!module_exists(names[i]))
-            snprintf(text, sizeof text, "not installed");
-        else if (module_open(names[i], &opened) == STATUS_OK)
-            snprintf(text, sizeof text, "opens");
-        else
-            snprintf(text, sizeof text, "%s", status_text());
-        add(object, key, text);
+        bool there = module_exists(names[i]);
+        bool opens = there && module_open(names[i], &opened) == STATUS_OK;
+        add(object, key, "%s", opens ? "opens" : there ? status_text() : "not installed");
     }
 }
 
@@ -133,15 +131,14 @@ static void print_block(const json_t *object)
 
 int env_command(const options *opts)
 {
-    char text[512], *line = NULL;
+    char network[TEXT_BYTES], *line = NULL;
     json_t *object = json_object();
-    snprintf(text, sizeof text, "%s, built with %s", MNIST_DDP_VERSION, __VERSION__);
-    add(object, "mnist_ddp", text);
+    add(object, "mnist_ddp", "%s, built with %s", MNIST_DDP_VERSION, __VERSION__);
     add_machine(object);
     add_devices(object);
     add_modules(object);
-    local_network_describe(text, sizeof text);
-    add(object, "network", text);
+    local_network_describe(network, sizeof network);
+    add(object, "network", "%s", network);
     json_object_set_new(object, "variables", list_variables());
     status st = json_text_print(object, JSON_COMPACT, &line); /* also tells whether all is there */
     if (st == STATUS_OK && opts->json)

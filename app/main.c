@@ -14,6 +14,7 @@
 #include "app/launch/workers.h"
 #include "app/options/options.h"
 #include "app/predict/predict.h"
+#include "app/report/run_page.h"
 #include "app/train/failure.h"
 #include "app/train/rank_context.h"
 #include "app/train/rank_settings.h"

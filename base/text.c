@@ -16,26 +16,34 @@
 
 /* What comes from outside. */
 
-/* The bytes of the character at `at`, of `left`; 0 if it is none, or a control character. */
-static size_t character_bytes(const unsigned char *at, size_t left)
+size_t utf8_bytes(const char *text, size_t left, uint32_t *out)
 {
-    if (*at < 0x80)
-        return *at >= ' ' && *at != 0x7f ? 1 : 0;
-    size_t n = *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2;
-    if (*at < 0xc2 || *at > 0xf4 || n > left)
+    const unsigned char *at = (const unsigned char *)text;
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t n = *at < 0x80 ? 1 : *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2;
+    if ((*at >= 0x80 && *at < 0xc2) || *at > 0xf4 || n > left)
         return 0;
-    uint32_t code = *at & (0xffu >> (n + 1));
+    uint32_t code = n == 1 ? *at : *at & (0xffu >> (n + 1));
     for (size_t i = 1; i < n; i++) {
         if ((at[i] & 0xc0) != 0x80)
             return 0;
         code = code << 6 | (at[i] & 0x3fu);
     }
-    static const uint32_t least[] = {0, 0, 0xa0, 0x800, 0x10000}; /* below 0xa0: control again */
     bool is_surrogate = code >= 0xd800 && code < 0xe000;
+    *out = code;
+    return code < least[n] || code > 0x10ffff || is_surrogate ? 0 : n;
+}
+
+/* The same; 0 also of a control character. */
+static size_t character_bytes(const unsigned char *at, size_t left)
+{
+    uint32_t code = 0;
+    size_t n = utf8_bytes((const char *)at, left, &code);
+    bool controls = code < ' ' || (code >= 0x7f && code < 0xa0);
     /* Characters that turn the direction of others make a line read as another one. */
     bool turns = (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
     bool breaks = code == 0x2028 || code == 0x2029;
-    return code < least[n] || code > 0x10ffff || is_surrogate || turns || breaks ? 0 : n;
+    return controls || turns || breaks ? 0 : n;
 }
 
 static void copy(printable_kind kind, const unsigned char *at, size_t left, char *out,

@@ -7,9 +7,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 /* Text from outside, made safe for a terminal or a log. */
+
+/* The bytes of the UTF-8 character that `text` begins with, of `left` bytes, and its code point; 0:
+ * it is none. */
+size_t utf8_bytes(const char *text, size_t left, uint32_t *code);
 
 /* What may stand as it is besides printable UTF-8. */
 typedef enum printable_kind {

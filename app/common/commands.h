@@ -12,9 +12,6 @@ struct worker_spec;
 /* Accuracy of a checkpoint on the test set. */
 int eval_command(const options *opts);
 
-/* The page of a run's curves, or of several runs'; prints its path. */
-int report_command(const options *opts);
-
 /* A rank's indices of one epoch. */
 int sampler_command(const options *opts);
 

@@ -1,49 +1,32 @@
 #include "app/common/json_value.h"
 
 #include "base/json_text.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 letter that begins here; 0: it is none. Overlong forms and surrogates are
- * caught by jansson, which then gets question marks for the whole text. */
-static size_t letter_bytes(const unsigned char *at)
-{
-    size_t n = at[0] < 0x80                    ? 1
-               : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
-               : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
-               : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
-                                               : 0;
-    for (size_t i = 1; i < n; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
 json_t *json_value_text(const char *text)
 {
-    size_t size_bytes = strlen(text) + 1;
+    size_t left = strlen(text);
+    uint32_t code;
     json_malloc_t allocate; /* jansson's: base/json_text.h notes if it fails */
     json_free_t release;
     json_get_alloc_funcs(&allocate, &release);
-    char *copy = allocate(size_bytes);
+    char *copy = allocate(left + 1);
     if (copy == NULL)
         return NULL;
-    memcpy(copy, text, size_bytes);
-    for (unsigned char *at = (unsigned char *)copy; *at != '\0';) {
-        size_t n = letter_bytes(at);
+    memcpy(copy, text, left + 1);
+    for (char *at = copy; left > 0;) {
+        size_t n = utf8_bytes(at, left, &code);
         if (n == 0)
             *at = '?';
         at += n > 0 ? n : 1;
+        left -= n > 0 ? n : 1;
     }
     json_t *value = json_string(copy);
-    for (char *at = copy; value == NULL && *at != '\0'; at++)
-        if ((unsigned char)*at >= 0x80)
-            *at = '?';
-    if (value == NULL)
-        value = json_string(copy);
     release(copy);
     return value;
 }

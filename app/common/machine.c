@@ -96,17 +96,17 @@ void machine_read(machine *out)
     out->max_processes = limit(RLIMIT_NPROC);
 }
 
-void machine_size(int64_t size_bytes, char *out, size_t out_bytes)
+size_text machine_size(int64_t size_bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    size_text out = {"unknown"};
     double size = (double)size_bytes;
     size_t unit = 0;
     for (; size >= 1024.0 && unit + 1 < sizeof units / sizeof units[0]; unit++)
         size /= 1024.0;
-    if (size_bytes < 0)
-        snprintf(out, out_bytes, "unknown");
-    else
-        snprintf(out, out_bytes, unit == 0 ? "%.0f %s" : "%.1f %s", size, units[unit]);
+    if (size_bytes >= 0)
+        snprintf(out.text, sizeof out.text, unit == 0 ? "%.0f %s" : "%.1f %s", size, units[unit]);
+    return out;
 }
 
 enum { HOST_BYTES = 256 };

@@ -27,8 +27,12 @@ typedef struct machine {
 
 void machine_read(machine *out);
 
-/* "1.5 GiB" */
-void machine_size(int64_t size_bytes, char *out, size_t out_bytes);
+/* "1.5 GiB"; "unknown" of a negative one. */
+typedef struct size_text {
+    char text[32];
+} size_text;
+
+size_text machine_size(int64_t size_bytes);
 
 enum { LOCAL_NETWORK_NAME_BYTES = 64, LOCAL_NETWORK_MAX = 64 };
 

@@ -118,16 +118,14 @@ static void check_cores(checkup *c, const machine *m)
 
 static void check_memory(checkup *c, const machine *m)
 {
-    char total[32], unused[32];
-    machine_size(m->memory_bytes, total, sizeof total);
-    machine_size(m->memory_free_bytes, unused, sizeof unused);
     bool tight = m->memory_free_bytes >= 0 &&
                  m->memory_free_bytes / (c->spec.nproc > 0 ? c->spec.nproc : 1) < RANK_BYTES;
-    found(c, tight ? WARNING : OK, "memory", "%s of %s are free%s", unused, total,
+    found(c, tight ? WARNING : OK, "memory", "%s of %s are free%s",
+          machine_size(m->memory_free_bytes).text, machine_size(m->memory_bytes).text,
           tight ? ": that may be too little for so many ranks" : "");
-    machine_size(m->shm_free_bytes, unused, sizeof unused);
     tight = m->shm_free_bytes >= 0 && m->shm_free_bytes < (int64_t)SHM_BYTES * c->spec.nproc;
-    found(c, tight ? WARNING : OK, "shm", "%s are free in /dev/shm%s", unused,
+    found(c, tight ? WARNING : OK, "shm", "%s are free in /dev/shm%s",
+          machine_size(m->shm_free_bytes).text,
           tight ? ": a container takes --shm-size; Python's loaders and NCCL need more" : "");
 }
 
@@ -490,20 +488,19 @@ static void check_space(checkup *c, const char *path)
 {
     model_kind kind;
     struct statvfs disk;
-    char there[FILE_PATH_BYTES], needed_text[32], free_text[32];
+    char there[FILE_PATH_BYTES];
     nearest_folder(path, there);
     if (model_kind_parse(c->opts->model, &kind) != STATUS_OK || statvfs(there, &disk) != 0)
         return;
     int64_t unused = (int64_t)disk.f_bavail * (int64_t)disk.f_frsize, needed = OTHER_BYTES;
     if (c->opts->save_model) /* those that stay, the best one, and the one that is being written */
         needed += (int64_t)(model_kind_count(kind) * sizeof(float)) * (c->opts->keep + 2) * ARRAYS;
-    machine_size(unused, free_text, sizeof free_text);
-    machine_size(needed, needed_text, sizeof needed_text);
+    size_text room = machine_size(unused);
     if (unused < needed)
         found(c, WARNING, "results", "%s: %s are free, a run may need %s: give another --run-dir",
-              path, free_text, needed_text);
+              path, room.text, machine_size(needed).text);
     else
-        found(c, OK, "results", "%s: can be written, %s are free", path, free_text);
+        found(c, OK, "results", "%s: can be written, %s are free", path, room.text);
 }
 
 /* The run goes on without it, and says so too late to do something about it. */

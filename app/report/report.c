@@ -231,13 +231,11 @@ static const char *const PARTS[] = {
 static json_t *describe_machine(void)
 {
     machine m;
-    char memory[32];
     json_t *object = json_object();
     machine_read(&m);
-    machine_size(m.memory_bytes, memory, sizeof memory);
     json_object_set_new(object, "processor", json_value_text(m.processor));
     json_object_set_new(object, "cores", json_integer(m.cores));
-    json_object_set_new(object, "memory", json_value_text(memory));
+    json_object_set_new(object, "memory", json_value_text(machine_size(m.memory_bytes).text));
     json_object_set_new(object, "system", json_value_text(m.system));
     json_object_set_new(object, "kernel", json_value_text(m.kernel));
     if (m.driver[0] != '\0')

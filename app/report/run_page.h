@@ -7,6 +7,8 @@
 
 #include <jansson.h>
 
+struct options;
+
 enum { RUN_PAGE_MAX = 8 }; /* runs on one page: each has a colour */
 
 /* Writes the page of these folders to `path`, whole or not at all. STATUS_INVALID if one is no
@@ -29,5 +31,8 @@ typedef struct run_data {
  * or the folder cannot be read. run_data_close accepts a zeroed one. */
 status run_data_read(const char *folder, run_data *out);
 void run_data_close(run_data *run);
+
+/* `report`: the page of the runs that are named, or of the newest; prints its path. */
+int report_command(const struct options *opts);
 
 #endif
