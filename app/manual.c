@@ -2,7 +2,7 @@
 #include "app/common/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/common/version.h"
-#include "app/options/command_table.h"
+#include "app/options/options_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "app/common/run_files.h"
-#include "app/options/command_table.h"
 #include "app/options/options_table.h"
 #include "app/report/report.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 #include "app/common/stop_signals.h"
 
-#include "app/options/command_table.h"
+#include "app/options/options_table.h"
 #include "base/host.h"
 #include "base/text.h"
 

@@ -3,7 +3,7 @@
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "app/common/stop_signals.h"
-#include "app/options/command_table.h"
+#include "app/options/options_table.h"
 #include "app/report/report.h"
 #include "base/clock.h"
 #include "base/file.h"

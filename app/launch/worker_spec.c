@@ -4,7 +4,7 @@
 #include "app/common/exit_codes.h"
 #include "app/common/machine.h"
 #include "app/common/stop_signals.h"
-#include "app/options/command_table.h"
+#include "app/options/options_table.h"
 #include "app/train/rank_context.h"
 #include "app/train/run_folder.h"
 #include "app/train/strategy.h"

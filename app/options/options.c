@@ -1,6 +1,6 @@
 #include "app/options/options.h"
 
-#include "app/options/command_table.h"
+#include "app/options/options_table.h"
 #include "base/file.h"
 #include "base/host.h"
 #include "base/log.h"

@@ -1,4 +1,4 @@
-#include "app/options/command_table.h"
+#include "app/options/options_table.h"
 #include "model/model_kind.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 #include "app/options/training_values.h"
 
-#include "app/options/command_table.h"
+#include "app/options/options_table.h"
 #include "base/text.h"
 
 #include <errno.h>

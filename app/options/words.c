@@ -1,5 +1,5 @@
 /* Words that were typed and are none here: what is meant by them. */
-#include "app/options/command_table.h"
+#include "app/options/options_table.h"
 
 #include <limits.h>
 #include <stdio.h>

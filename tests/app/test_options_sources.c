@@ -1,5 +1,4 @@
 /* Where settings come from: precedence, the environment, configuration files. */
-#include "app/options/command_table.h"
 #include "app/options/options_table.h"
 #include "base/file.h"
 #include "tests/app/support/command_line.h"
