@@ -91,6 +91,7 @@ START_TEST(nodes_see_each_other_and_one_sets_the_state)
     rdzv_view_free(&view);
     ck_assert(set(a, 0, "{\"round\":1}"));
     ck_assert(!set(b, 0, "{\"round\":1}"));
+    put(a, "more", false);
     put(a, "again", false);
     view = look(b, RDZV_ALL, before, 1000);
     ck_assert_str_eq(view.state, "{\"round\":1}");
