@@ -846,7 +846,7 @@ status worker_spec_complete(const options *opts, int argc, char **argv, worker_s
     spec->policy.keeps =
         worker_spec_is_elastic(spec) && spec->policy.listens && rank_context_outlives_rounds(opts);
     if (spec->policy.listens && (worker_spec_is_elastic(spec) || spec->nnodes > 1))
-        TRY(agreement_of_node(opts, worker_spec_is_elastic(spec), spec->alike));
+        TRY(rank_context_agreement_of_node(opts, worker_spec_is_elastic(spec), spec->alike));
     TRY(worker_logs_read(opts, spec->nproc, &spec->logs));
     spec->logs.outlive = spec->policy.keeps;
     if (!spec->policy.own) {

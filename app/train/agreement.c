@@ -62,21 +62,6 @@ status agreement_of_rank(const rank_context *rank, char out[AGREEMENT_BYTES])
     return describe_options(o, out + n, AGREEMENT_BYTES - (size_t)n);
 }
 
-status agreement_of_node(const options *opts, bool is_elastic, char out[AGREEMENT_BYTES])
-{
-    rank_context node = {.opts = opts};
-    if (rank_context_open_data(&node, false) != STATUS_OK) /* its ranks say why */
-        node.location = (dataset_location){.folder = "a folder that cannot be read"};
-    status st = is_elastic ? rank_context_choose_device(&node) : STATUS_OK;
-    if (st == STATUS_OK)
-        st = agreement_of_rank(&node, out);
-    if (st == STATUS_OK && !is_elastic)
-        out[strcspn(out, "\n") + 1] = '\0';
-    dataset_close(&node.train_set);
-    dataset_close(&node.test_set);
-    return st;
-}
-
 /* Of the data only the digest counts. */
 static bool is_alike(const char *a, const char *b)
 {

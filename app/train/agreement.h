@@ -25,9 +25,6 @@ void agreement_name_data(const struct rank_context *rank, char out[AGREEMENT_DAT
 /* What a rank that knows its data and device must have as the others: a line for each. */
 status agreement_of_rank(const struct rank_context *rank, char out[AGREEMENT_BYTES]);
 
-/* What nodes compare before they start ranks: the same if elastic, else the data. */
-status agreement_of_node(const options *opts, bool is_elastic, char out[AGREEMENT_BYTES]);
-
 /* The settings in which two such texts differ, "--lr=0.1, --seed=2", as each has them. */
 typedef struct agreement_difference {
     char of_a[AGREEMENT_LIST_BYTES], of_b[AGREEMENT_LIST_BYTES];

@@ -316,8 +316,7 @@ struct metrics {
     int64_t due_ns;     /* when what waits is to be written */
     bool failed;        /* no more is */
     double wall_zero_s; /* seconds since 1970 at the zero of now_ns */
-    int64_t started_ns; /* of the program */
-    int64_t from_step;  /* of the checkpoint that the run continues; 0 */
+    metrics_options settings;
     metrics_lines_found before;
 };
 
@@ -344,7 +343,7 @@ static size_t encode(const metrics *m, const metrics_entry *e, uint8_t *out)
     const event_scalar test[] = {{"test/loss", e->test_loss}, {"test/accuracy", e->test_acc}};
     const event_scalar val[] = {{"val/loss", e->val_loss}, {"val/accuracy", e->val_acc}};
     double now = wall_time(m, e->now_ns);
-    if (e->step == m->from_step && (m->before.cut & 1u << e->event) != 0)
+    if (e->step == m->settings.step && (m->before.cut & 1u << e->event) != 0)
         return 0; /* an earlier start's event file has it, and that step's events stay there */
     if (e->event == METRICS_STEP)
         return event_file_scalars(now, e->step, step, 3, out);
@@ -358,7 +357,7 @@ void metrics_add(metrics *m, const metrics_entry *e)
     if (m == NULL)
         return;
     output *lines = &m->lines, *events = &m->events;
-    double time_s = m->before.time_s + clock_seconds(e->now_ns - m->started_ns);
+    double time_s = m->before.time_s + clock_seconds(e->now_ns - m->settings.started_ns);
     lines->n += metrics_lines_print(e, time_s, (char *)lines->waiting + lines->n);
     events->n += encode(m, e, events->waiting + events->n);
     bool full = lines->n > ROOM_BYTES - METRICS_LINE_BYTES ||
@@ -398,18 +397,12 @@ static status open_events(metrics *m, const metrics_options *settings)
     return file_append(to->fd, to->path, to->waiting, n);
 }
 
-static void set_clock(metrics *m, int64_t started_ns)
+static status open_all(metrics *m, const metrics_options *settings)
 {
     struct timespec wall;
     (void)timespec_get(&wall, TIME_UTC);
-    m->started_ns = started_ns;
     m->wall_zero_s = (double)wall.tv_sec + clock_seconds(wall.tv_nsec - clock_now_ns());
-}
-
-static status open_all(metrics *m, const metrics_options *settings)
-{
-    set_clock(m, settings->started_ns);
-    m->from_step = settings->step;
+    m->settings = *settings;
     TRY(file_join(settings->folder, RUN_FILE_METRICS, m->lines.path));
     TRY(metrics_lines_open(m->lines.path, settings, &m->lines.fd, &m->before));
     return open_events(m, settings);

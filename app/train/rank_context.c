@@ -8,37 +8,14 @@
 #include "app/train/elastic.h"
 #include "app/train/failure.h"
 #include "base/file.h"
-#include "base/host.h"
 #include "base/log.h"
 #include "dist/chunk.h"
 #include "dist/comm_hook.h"
 #include "kernels/device_kind.h"
-#include "kernels/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int64_t rank_context_global_batch(const rank_context *rank)
-{
-    return (int64_t)rank->place.world_size * rank->settings.batch_size * rank->opts->accum;
-}
-
-uint32_t rank_context_first_tested(const rank_context *rank, const dataset *set, int number)
-{
-    uint64_t count = set->count, world = (uint64_t)rank->place.world_size;
-    return (uint32_t)(count * (uint64_t)number / world);
-}
-
-bool rank_context_outlives_rounds(const options *opts)
-{
-    return strategy_can_commit(opts) && strcmp(opts->backend, "mpi") != 0;
-}
-
-bool rank_context_is_one_host(const rank_context *rank)
-{
-    return rank->place.local_world_size == rank->place.world_size;
-}
 
 status rank_context_place(const options *opts, rendezvous_place *out, bool *is_worker)
 {
@@ -54,11 +31,6 @@ status rank_context_place(const options *opts, rendezvous_place *out, bool *is_w
     if (!*is_worker)
         *out = (rendezvous_place){.world_size = 1, .local_world_size = 1};
     return STATUS_OK;
-}
-
-const char *rank_context_dump_folder(void)
-{
-    return environment_text("MNIST_DDP_DUMP_DIR");
 }
 
 static status read_settings(rank_context *rank)
@@ -77,7 +49,8 @@ static void say_uncached(const rank_context *rank)
               rank->location.folder, why);
 }
 
-status rank_context_open_data(rank_context *rank, bool draws)
+/* Without `draws` no digits are drawn: if there are no files, no set is opened. */
+static status open_data(rank_context *rank, bool draws)
 {
     dataset_kind kind;
     bool found = false;
@@ -101,7 +74,7 @@ status rank_context_open_data(rank_context *rank, bool draws)
 static status draw_data(rank_context *rank)
 {
     if (rank->location.embedded)
-        return rank_context_open_data(rank, true);
+        return open_data(rank, true);
     say_uncached(rank);
     return STATUS_OK;
 }
@@ -119,11 +92,26 @@ static status split_data(rank_context *rank)
     return STATUS_OK;
 }
 
-status rank_context_choose_device(rank_context *rank)
+static status choose_device(rank_context *rank)
 {
     device_options which = {.threads = 1};
     TRY(device_list_choose(rank->opts, rank->place.local_rank, &which));
     return device_title(&which, rank->device);
+}
+
+status rank_context_agreement_of_node(const options *opts, bool is_elastic, char *out)
+{
+    rank_context node = {.opts = opts};
+    if (open_data(&node, false) != STATUS_OK) /* its ranks say why */
+        node.location = (dataset_location){.folder = "a folder that cannot be read"};
+    status st = is_elastic ? choose_device(&node) : STATUS_OK;
+    if (st == STATUS_OK)
+        st = agreement_of_rank(&node, out);
+    if (st == STATUS_OK && !is_elastic)
+        out[strcspn(out, "\n") + 1] = '\0';
+    dataset_close(&node.train_set);
+    dataset_close(&node.test_set);
+    return st;
 }
 
 static status open_device(rank_context *rank)
@@ -280,7 +268,7 @@ static status agree(rank_context *rank)
 {
     char settings[AGREEMENT_BYTES];
     rank->peers = (cores_peers){rank->place.local_rank, rank->place.local_world_size};
-    TRY(rank_context_choose_device(rank));
+    TRY(choose_device(rank));
     if (store_of(rank) == NULL)
         return STATUS_OK;
     TRY(agreement_of_rank(rank, settings));
@@ -403,7 +391,7 @@ status rank_context_open(const options *opts, const rendezvous_place *place, str
         {broadcast_from_first, EXIT_CODE_RENDEZVOUS},
     };
     *out = (rank_context){.opts = opts, .place = *place, .link = link};
-    status st = rank_context_open_data(out, false);
+    status st = open_data(out, false);
     *exit_code = EXIT_CODE_DATA;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
         st = steps[i].open(out);
@@ -459,18 +447,4 @@ void rank_context_close(rank_context *rank)
     run_trace_close(&rank->trace);
     *rank = (rank_context){0};
     status_restore(&cause);
-}
-
-status rank_context_loss_scaling(rank_context *rank, loss_scaling *out)
-{
-    step_state state;
-    TRY(rank->dev->ops->download(rank->dev, &state, rank->state, sizeof state));
-    *out = state.scaling;
-    return STATUS_OK;
-}
-
-status rank_context_set_loss_scaling(rank_context *rank, const loss_scaling *scaling)
-{
-    step_state state = {.scaling = *scaling};
-    return rank->dev->ops->upload(rank->dev, rank->state, &state, sizeof state);
 }

@@ -9,17 +9,19 @@
 #include "app/train/rank_settings.h"
 #include "app/train/strategy.h"
 #include "app/train/timeline.h"
+#include "base/host.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "dist/health/rank_status.h"
 #include "dist/process_group/process_group.h"
 #include "dist/rendezvous.h"
-#include "kernels/device.h"
+#include "kernels/ops.h"
 #include "model/checkpoint.h"
 #include "model/network.h"
 #include "model/optimizer.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 struct elastic; /* app/train/elastic.h */
 
@@ -81,18 +83,32 @@ typedef struct rank_context {
 } rank_context;
 
 /* Images of all ranks in one optimizer step. */
-int64_t rank_context_global_batch(const rank_context *rank);
+static inline int64_t rank_context_global_batch(const rank_context *rank)
+{
+    return (int64_t)rank->place.world_size * rank->settings.batch_size * rank->opts->accum;
+}
 
 /* The first image of that rank's part of val_set or test_set: it ends at that of the next one. */
-uint32_t rank_context_first_tested(const rank_context *rank, const dataset *set, int number);
+static inline uint32_t rank_context_first_tested(const rank_context *rank, const dataset *set,
+                                                 int number)
+{
+    uint64_t count = set->count, world = (uint64_t)rank->place.world_size;
+    return (uint32_t)(count * (uint64_t)number / world);
+}
 
 /* Whether the ranks of such a run, if it is elastic, go on in their processes when a rank is lost:
  * each must have the whole state, and the backend must take another number of them (mpi has all its
  * ranks started together). Else they end, and are started again from the newest checkpoint. */
-bool rank_context_outlives_rounds(const options *opts);
+static inline bool rank_context_outlives_rounds(const options *opts)
+{
+    return strategy_can_commit(opts) && strcmp(opts->backend, "mpi") != 0;
+}
 
 /* Whether all ranks are of this host, as the launcher says; the same on all of them. */
-bool rank_context_is_one_host(const rank_context *rank);
+static inline bool rank_context_is_one_host(const rank_context *rank)
+{
+    return rank->place.local_world_size == rank->place.world_size;
+}
 
 /* Where this process stands: from --init-method, --rank and the environment, or the only rank of a
  * job of its own. */
@@ -100,12 +116,14 @@ status rank_context_place(const options *opts, rendezvous_place *out, bool *is_w
 
 /* $MNIST_DDP_DUMP_DIR: where ranks of this host keep their status (dist/health/rank_status.h), and
  * write their last collectives; NULL if it is not set. */
-const char *rank_context_dump_folder(void);
+static inline const char *rank_context_dump_folder(void)
+{
+    return environment_text("MNIST_DDP_DUMP_DIR");
+}
 
-/* Steps of opening one, which a node takes too. Without `draws` no digits are drawn: if there are
- * no files, no set is opened. */
-status rank_context_open_data(rank_context *rank, bool draws);
-status rank_context_choose_device(rank_context *rank);
+/* What nodes compare before they start ranks (app/train/agreement.h): the same as ranks if elastic,
+ * else the data. `out`: AGREEMENT_BYTES. */
+status rank_context_agreement_of_node(const options *opts, bool is_elastic, char *out);
 
 /* Opens all that training needs: data, rendezvous, process group, device, network, loader and
  * strategy; blocks until all ranks have joined. Parameters are rank 0's on all ranks. `link`: NULL
@@ -126,7 +144,18 @@ void rank_context_close_group(rank_context *rank);
 void rank_context_close(rank_context *rank);
 
 /* The state of dynamic loss scaling, from and to the device. */
-status rank_context_loss_scaling(rank_context *rank, loss_scaling *out);
-status rank_context_set_loss_scaling(rank_context *rank, const loss_scaling *scaling);
+static inline status rank_context_loss_scaling(rank_context *rank, loss_scaling *out)
+{
+    step_state state;
+    TRY(rank->dev->ops->download(rank->dev, &state, rank->state, sizeof state));
+    *out = state.scaling;
+    return STATUS_OK;
+}
+
+static inline status rank_context_set_loss_scaling(rank_context *rank, const loss_scaling *scaling)
+{
+    step_state state = {.scaling = *scaling};
+    return rank->dev->ops->upload(rank->dev, rank->state, &state, sizeof state);
+}
 
 #endif

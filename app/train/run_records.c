@@ -575,8 +575,7 @@ static void keep_test(run_records *r, const test_facts *f)
                                f->found == &r->result->test ? METRICS_TEST : METRICS_VALIDATION,
                            .step = f->number,
                            .epoch = f->epoch,
-                           .now_ns = clock_now_ns(),
-                           .lr = f->lr};
+                           .now_ns = clock_now_ns()};
     note_test(r, f->found, &entry);
     metrics_add(r->metrics, &entry);
 }

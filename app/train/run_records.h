@@ -33,7 +33,6 @@ typedef struct test_facts {
     const evaluation *found;
     int64_t number, epoch; /* of steps that are done; epoch: from 0 */
     int step, steps; /* step: the last one, from 0, of the epoch's; steps 0: at the run's end */
-    double lr;
 } test_facts;
 
 typedef struct epoch_facts {

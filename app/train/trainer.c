@@ -262,8 +262,7 @@ static status test_inside_epoch(trainer *t, int step, int steps)
                                                 .number = t->at.step,
                                                 .epoch = t->at.epoch,
                                                 .step = step,
-                                                .steps = steps,
-                                                .lr = t->lr});
+                                                .steps = steps});
     run_records_begin_rate(&t->records, t->epoch_samples);
     timeline_count_from_here(&rank->timeline);
     return timeline_begin_steps(&rank->timeline);
@@ -461,10 +460,9 @@ static status test_at_end(trainer *t)
     if (!isfinite(found->loss))
         note_diverged(t, "the test loss");
     bool has_ended = t->at.epoch > 0 && t->at.step_in_epoch == 0;
-    run_records_test(&t->records, &(test_facts){.found = found,
-                                                .number = t->at.step,
-                                                .epoch = t->at.epoch - has_ended,
-                                                .lr = t->lr});
+    run_records_test(
+        &t->records,
+        &(test_facts){.found = found, .number = t->at.step, .epoch = t->at.epoch - has_ended});
     return STATUS_OK;
 }
 

@@ -75,7 +75,8 @@ static void node_text(const char *flag, char text[AGREEMENT_BYTES])
     options opts;
     char *words[] = {strdup("mnist_ddp"), strdup("train"), strdup(flag), NULL};
     ck_assert_msg(options_read(3, words, &opts) == STATUS_OK, "%s", status_text());
-    ck_assert_msg(agreement_of_node(&opts, true, text) == STATUS_OK, "%s", status_text());
+    ck_assert_msg(rank_context_agreement_of_node(&opts, true, text) == STATUS_OK, "%s",
+                  status_text());
     options_free(&opts);
     for (int i = 0; i < 3; i++)
         free(words[i]);
