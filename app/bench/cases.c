@@ -25,11 +25,6 @@ static bool next_word(const char **at, char out[WORD_BYTES])
     return true;
 }
 
-static status check(const bench_list *list, const char *flag)
-{
-    return list->n > 0 ? STATUS_OK : FAIL(STATUS_INVALID, "%s: the list is empty", flag);
-}
-
 /* Appends a value if it is not there. */
 static status add(bench_list *list, int value, const char *flag)
 {
@@ -42,40 +37,34 @@ static status add(bench_list *list, int value, const char *flag)
     return STATUS_OK;
 }
 
-status bench_list_numbers(const char *flag, const char *text, int most, bench_list *out)
-{
-    char word[WORD_BYTES];
-    const char *at = text;
-    *out = (bench_list){.n = 0};
-    while (next_word(&at, word)) {
-        int value;
-        if (!number_parse(word, 1, most, &value))
-            return FAIL(STATUS_INVALID, "%s: '%s' is not a whole number from 1 to %d (in '%.80s')",
-                        flag, word, most, text);
-        TRY(add(out, value, flag));
-    }
-    return check(out, flag);
-}
-
-/* Reads words; their places in `words`, which has n. */
-static status read_words(const char *flag, const char *text, const char *const *words, int n,
-                         bench_list *out)
+/* Reads whole numbers from 1 to n; or, unless `words` is NULL, words, as their places among those,
+ * of which there are n. */
+static status read_list(const char *flag, const char *text, const char *const *words, int n,
+                        bench_list *out)
 {
     char word[WORD_BYTES], allowed[128] = "";
     const char *at = text;
     *out = (bench_list){.n = 0};
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && words != NULL; i++)
         snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), "%s%s",
                  i > 0 ? ", " : "", words[i]);
     while (next_word(&at, word)) {
-        int found = 0;
-        while (found < n && strcmp(word, words[found]) != 0)
-            found++;
-        if (found == n)
+        int value = 0;
+        while (words != NULL && value < n && strcmp(word, words[value]) != 0)
+            value++;
+        if (words != NULL && value == n)
             return FAIL(STATUS_INVALID, "%s: '%s' is not one of %s", flag, word, allowed);
-        TRY(add(out, found, flag));
+        if (words == NULL && !number_parse(word, 1, n, &value))
+            return FAIL(STATUS_INVALID, "%s: '%s' is not a whole number from 1 to %d (in '%.80s')",
+                        flag, word, n, text);
+        TRY(add(out, value, flag));
     }
-    return check(out, flag);
+    return out->n > 0 ? STATUS_OK : FAIL(STATUS_INVALID, "%s: the list is empty", flag);
+}
+
+status bench_list_numbers(const char *flag, const char *text, int most, bench_list *out)
+{
+    return read_list(flag, text, NULL, most, out);
 }
 
 status bench_list_modes(const char *text, bench_list *out)
@@ -83,12 +72,12 @@ status bench_list_modes(const char *text, bench_list *out)
     const char *names[STRATEGY_COUNT];
     for (int kind = 0; kind < STRATEGY_COUNT; kind++)
         names[kind] = strategy_about((strategy_kind)kind)->name;
-    return read_words("--modes", text, names, STRATEGY_COUNT, out);
+    return read_list("--modes", text, names, STRATEGY_COUNT, out);
 }
 
 status bench_list_models(const char *text, bench_list *out)
 {
-    return read_words("--models", text, model_kind_names, MODEL_COUNT, out);
+    return read_list("--models", text, model_kind_names, MODEL_COUNT, out);
 }
 
 /* Everything that cases are made from. */

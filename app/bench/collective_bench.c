@@ -32,47 +32,36 @@ typedef struct call {
     size_t in_bytes, out_bytes, count;
 } call;
 
+/* COLLECTIVE_RECV is the other half of a send. */
 static const struct {
-    collective_kind kind;
     const char *name;
     bool has_rows; /* one side is as large as all ranks' together */
-} CASES[] = {
-    {COLLECTIVE_ALL_REDUCE, "all-reduce", false},
-    {COLLECTIVE_BROADCAST, "broadcast", false},
-    {COLLECTIVE_REDUCE, "reduce", false},
-    {COLLECTIVE_ALL_GATHER, "all-gather", true},
-    {COLLECTIVE_REDUCE_SCATTER, "reduce-scatter", true},
-    {COLLECTIVE_GATHER, "gather", true},
-    {COLLECTIVE_SCATTER, "scatter", true},
-    {COLLECTIVE_ALL_TO_ALL, "all-to-all", true},
-    {COLLECTIVE_SEND, "send-recv", false},
-    {COLLECTIVE_BARRIER, "barrier", false},
+} CASES[COLLECTIVE_KIND_COUNT] = {
+    [COLLECTIVE_ALL_REDUCE] = {"all-reduce", false},
+    [COLLECTIVE_BROADCAST] = {"broadcast", false},
+    [COLLECTIVE_REDUCE] = {"reduce", false},
+    [COLLECTIVE_ALL_GATHER] = {"all-gather", true},
+    [COLLECTIVE_REDUCE_SCATTER] = {"reduce-scatter", true},
+    [COLLECTIVE_GATHER] = {"gather", true},
+    [COLLECTIVE_SCATTER] = {"scatter", true},
+    [COLLECTIVE_ALL_TO_ALL] = {"all-to-all", true},
+    [COLLECTIVE_SEND] = {"send-recv", false},
+    [COLLECTIVE_BARRIER] = {"barrier", false},
 };
-enum { N_CASES = sizeof CASES / sizeof CASES[0] };
 
 const char *collective_bench_name(collective_kind kind)
 {
-    for (int i = 0; i < N_CASES; i++)
-        if (CASES[i].kind == kind)
-            return CASES[i].name;
-    return NULL;
+    return CASES[kind].name;
 }
 
 bool collective_bench_find(const char *benchmark, collective_kind *out)
 {
-    for (int i = 0; i < N_CASES; i++)
-        if (benchmark != NULL && strcmp(CASES[i].name, benchmark) == 0) {
-            *out = CASES[i].kind;
+    for (int kind = 0; kind < COLLECTIVE_KIND_COUNT; kind++)
+        if (benchmark != NULL && CASES[kind].name != NULL &&
+            strcmp(CASES[kind].name, benchmark) == 0) {
+            *out = (collective_kind)kind;
             return true;
         }
-    return false;
-}
-
-static bool has_rows(collective_kind kind)
-{
-    for (int i = 0; i < N_CASES; i++)
-        if (CASES[i].kind == kind)
-            return CASES[i].has_rows;
     return false;
 }
 
@@ -84,7 +73,7 @@ static bool on_accelerator(const collective_bench *b)
 /* The smallest message: an element of, or for, every rank. */
 static size_t whole_bytes(const collective_plan *plan, int world_size)
 {
-    return dtype_size(plan->what.type) * (has_rows(plan->what.kind) ? (size_t)world_size : 1);
+    return dtype_size(plan->what.type) * (CASES[plan->what.kind].has_rows ? (size_t)world_size : 1);
 }
 
 size_t collective_bench_bytes(const collective_plan *plan, int world_size)
@@ -153,7 +142,7 @@ static bool make_call(const collective_bench *b, size_t size_bytes, way how, cal
 {
     const collective_case *c = &b->plan.what;
     int rank = process_group_rank(b->group), n = process_group_world_size(b->group);
-    bool rows = has_rows(c->kind);
+    bool rows = CASES[c->kind].has_rows;
     size_t row_bytes = rows ? size_bytes / (size_t)n : size_bytes, at = row_bytes * (size_t)rank;
     collective as = {.kind = c->kind, .type = c->type, .root = c->root};
     if (c->kind == COLLECTIVE_BARRIER) {
@@ -184,34 +173,15 @@ static int value(const collective_case *c, size_t i, int rank)
 
 static void put(dtype type, unsigned char *at, int number)
 {
-    union {
-        float f32;
-        double f64;
-        int64_t i64;
-        uint16_t half;
-        uint8_t u8;
-    } element = {0};
-    switch (type) {
-    case DTYPE_F32:
-        element.f32 = (float)number;
-        break;
-    case DTYPE_F64:
-        element.f64 = number;
-        break;
-    case DTYPE_I64:
-        element.i64 = number;
-        break;
-    case DTYPE_BF16:
-        element.half = f32_to_bf16((float)number);
-        break;
-    case DTYPE_F16:
-        element.half = f32_to_f16((float)number);
-        break;
-    case DTYPE_U8:
-    case DTYPE_COUNT:
-        element.u8 = (uint8_t)number;
-    }
-    memcpy(at, &element, dtype_size(type));
+    const float f32 = (float)number;
+    const double f64 = number;
+    const int64_t i64 = number;
+    const uint16_t bf16 = f32_to_bf16(f32), f16 = f32_to_f16(f32);
+    const uint8_t u8 = (uint8_t)number;
+    const void *const as[DTYPE_COUNT] = {
+        [DTYPE_F32] = &f32,   [DTYPE_F64] = &f64, [DTYPE_I64] = &i64,
+        [DTYPE_BF16] = &bf16, [DTYPE_F16] = &f16, [DTYPE_U8] = &u8};
+    memcpy(at, as[type], dtype_size(type));
 }
 
 /* VALUES elements of rank `rank`. */
@@ -295,7 +265,7 @@ static status count_here(const collective_bench *b, const call *how, const unsig
         *wrong = differing(reduced, size, first, data, how->count);
     } else if (c->kind == COLLECTIVE_SEND) {
         *wrong = count_moved(b, data, (rank + n - 1) % n, 0, how->count);
-    } else if (!rows_out && !has_rows(c->kind)) {
+    } else if (!rows_out && !CASES[c->kind].has_rows) {
         *wrong = count_moved(b, data, c->root, 0, how->count);
     } else if (c->kind == COLLECTIVE_SCATTER) {
         *wrong = count_moved(b, data, c->root, own, how->count);
@@ -454,7 +424,7 @@ double collective_busbw(collective_kind kind, size_t size_bytes, double elapsed_
     double others = (double)(world_size - 1) / world_size, factor = 1;
     if (kind == COLLECTIVE_ALL_REDUCE)
         factor = 2 * others;
-    else if (has_rows(kind))
+    else if (CASES[kind].has_rows)
         factor = others;
     return collective_algbw(size_bytes, elapsed_s) * factor;
 }

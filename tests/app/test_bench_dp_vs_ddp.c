@@ -185,7 +185,6 @@ END_TEST
 
 START_TEST(all_that_it_prints_fits_a_terminal)
 {
-    char *text = NULL;
     bench_fixture b;
     bench_fixture_open("bench dp-vs-ddp --world-sizes 1,2,4 --repeats 7 --steps 3", &b);
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
@@ -193,7 +192,7 @@ START_TEST(all_that_it_prints_fits_a_terminal)
     FILE *out = fopen(test_folder_path("printed"), "w");
     report_print(b.document, out);
     fclose(out);
-    text = test_folder_read("printed");
+    char *text = test_folder_read("printed");
     for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"))
         ck_assert_msg(strlen(line) <= 80, "more than 80 columns: %s", line);
     free(text);
@@ -261,13 +260,12 @@ END_TEST
 START_TEST(a_failing_case_is_given_up)
 {
     bench_fixture b;
-    char *log = NULL;
     setenv("FAKE_FAILS", "dp2", 1);
     bench_fixture_open(
         "bench dp-vs-ddp --models mlp --world-sizes 2 --scaling weak --repeats 5 --steps 3", &b);
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
-    log = test_folder_read("fake.sh.log");
+    char *log = test_folder_read("fake.sh.log");
     int tried = 0;
     for (const char *at = log; (at = strstr(at, "--mode=dp")) != NULL; at++)
         tried++;

@@ -145,12 +145,11 @@ END_TEST
 START_TEST(nothing_is_left_behind)
 {
     json_t *object = NULL;
-    char *text = NULL;
     char script[256];
     snprintf(script, sizeof script, "sleep 60 & echo $! >%s; echo '{}'", test_folder_path("left"));
     ck_assert(run_shell(script, LONG_MS, &object) == STATUS_OK);
     json_decref(object);
-    text = test_folder_read("left");
+    char *text = test_folder_read("left");
     char path[64], state[512] = "Z";
     snprintf(path, sizeof path, "/proc/%d/stat", atoi(text));
     free(text);
@@ -280,7 +279,6 @@ START_TEST(a_foreign_picture_is_not_taken)
 {
     static const char svg[] = "<svg><g id=\"gnuplot_canvas\"><defs></defs>"
                               "<script>alert(1)</script></g></svg>";
-    char *text = NULL;
     json_t *document = report_create(&(report_head){"benchmark", "sample", "A sample", 0, NULL});
     json_object_del(report_plot(document, "theirs", "A plot"), "series");
     test_folder_require(report_write(document, test_folder_path("foreign"), "sample.json"));
@@ -289,7 +287,7 @@ START_TEST(a_foreign_picture_is_not_taken)
         file_replace(test_folder_path("foreign/theirs.svg"), &(file_part){svg, sizeof svg - 1}, 1));
     test_folder_require(page_write(test_folder_path("foreign"), "Theirs",
                                    (const char *const[]){"sample.json", NULL}));
-    text = test_folder_read("foreign/report.html");
+    char *text = test_folder_read("foreign/report.html");
     json_decref(browser_data(text));
     ck_assert_ptr_null(strstr(text, "alert"));
     free(text);
@@ -306,7 +304,6 @@ START_TEST(a_table_fits_a_terminal)
 {
     static const char *const columns[] = {"mode x devices", "n", "step ms, of all runs",
                                           "95 % range", NULL};
-    char *text = NULL;
     json_t *table = table_create("A title", columns);
     table_row(table);
     table_cell(table, "dp x 2");
@@ -323,7 +320,7 @@ START_TEST(a_table_fits_a_terminal)
     FILE *out = fopen(test_folder_path("printed"), "w");
     table_print(table, out);
     fclose(out);
-    text = test_folder_read("printed");
+    char *text = test_folder_read("printed");
     ck_assert_str_eq(
         text, "\nA title\n\n"
               "             step\n"
