@@ -658,72 +658,60 @@ double training_run_number(const demo *d, const char *object, const char *key)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-static const char *text_of(const json_t *event, const char *key)
+/* A span of rank 0, as the trace has it. */
+typedef struct event {
+    const char *kind, *name, *parameters;
+    int rank, thread;
+    double begin_us, length_us;
+    json_int_t bytes, step; /* -1: it has none */
+} event;
+
+static bool read_event(json_t *from, event *out)
 {
-    const char *text = json_string_value(json_object_get(event, key));
-    return text != NULL ? text : "";
+    *out = (event){.bytes = -1, .step = -1};
+    return json_unpack(from, "{s:s, s:s, s:i, s:i, s:F, s:F, s:{s?s, s?I, s?I}}", "ph", &out->kind,
+                       "name", &out->name, "pid", &out->rank, "tid", &out->thread, "ts",
+                       &out->begin_us, "dur", &out->length_us, "args", "parameters",
+                       &out->parameters, "bytes", &out->bytes, "step", &out->step) == 0 &&
+           strcmp(out->kind, "X") == 0 && out->rank == 0;
 }
 
-static json_int_t integer_of(const json_t *event, const char *key)
-{
-    return json_integer_value(json_object_get(event, key));
-}
-
-static double us_of(const json_t *event, const char *key)
-{
-    return json_number_value(json_object_get(event, key));
-}
-
-static bool is_kind(const json_t *event, const char *kind)
-{
-    return strcmp(text_of(event, "ph"), kind) == 0 && integer_of(event, "pid") == 0;
-}
-
-static const char *lane_of(const json_t *events, json_int_t thread)
+static const char *lane_of(json_t *events, int thread)
 {
     size_t i;
-    json_t *event;
+    json_t *from;
+    const char *kind, *name;
+    int rank, its;
     json_array_foreach(events, i,
-                       event) if (is_kind(event, "M") && integer_of(event, "tid") == thread &&
-                                  strcmp(text_of(event, "name"), "thread_name") ==
-                                      0) return text_of(json_object_get(event, "args"), "name");
+                       from) if (json_unpack(from, "{s:s, s:i, s:i, s:{s:s}}", "ph", &kind, "pid",
+                                             &rank, "tid", &its, "args", "name", &name) == 0 &&
+                                 rank == 0 && its == thread) return name;
     return "";
-}
-
-static const json_t *find_step(const json_t *events, int64_t step)
-{
-    size_t i;
-    json_t *event;
-    json_array_foreach(events, i, event) if (is_kind(event, "X") &&
-                                             strcmp(text_of(event, "name"), "step") == 0 &&
-                                             integer_of(json_object_get(event, "args"), "step") ==
-                                                 step) return event;
-    return NULL;
 }
 
 size_t training_run_spans(const demo *d, int64_t step, step_span *out, size_t max)
 {
-    const json_t *events = json_object_get(d->child.trace, "traceEvents");
-    const json_t *whole = find_step(events, step);
+    json_t *events = json_object_get(d->child.trace, "traceEvents"), *from;
     size_t i, n = 0;
-    json_t *event;
-    if (whole == NULL)
-        return 0;
-    double begin_us = us_of(whole, "ts"), end_us = begin_us + us_of(whole, "dur");
-    json_array_foreach(events, i, event)
+    event e;
+    double begin_us = 0, end_us = -1;
+    json_array_foreach(events, i, from) if (read_event(from, &e) && strcmp(e.name, "step") == 0 &&
+                                            e.step == step)
     {
-        double at_us = us_of(event, "ts");
-        if (!is_kind(event, "X") || at_us < begin_us || at_us > end_us || n == max)
+        begin_us = e.begin_us;
+        end_us = begin_us + e.length_us;
+    }
+    json_array_foreach(events, i, from)
+    {
+        if (!read_event(from, &e) || e.begin_us < begin_us || e.begin_us > end_us || n == max)
             continue;
-        const json_t *args = json_object_get(event, "args");
-        const json_t *bytes = json_object_get(args, "bytes");
         out[n++] = (step_span){
-            .lane = lane_of(events, integer_of(event, "tid")),
-            .name = text_of(event, "name"),
-            .parameters = json_string_value(json_object_get(args, "parameters")),
-            .bytes = json_is_integer(bytes) ? json_integer_value(bytes) : -1,
-            .begin_ms = (at_us - begin_us) / 1000,
-            .end_ms = (at_us + us_of(event, "dur") - begin_us) / 1000,
+            .lane = lane_of(events, e.thread),
+            .name = e.name,
+            .parameters = e.parameters,
+            .bytes = e.bytes,
+            .begin_ms = (e.begin_us - begin_us) / 1000,
+            .end_ms = (e.begin_us + e.length_us - begin_us) / 1000,
         };
     }
     return n;
