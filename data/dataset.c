@@ -485,24 +485,30 @@ static status open_files(const char *folder, dataset_split split, idx_file files
 
 status dataset_open(const dataset_location *location, dataset_split split, dataset *out)
 {
-    idx_file files[2] = {0};
-    const idx_file *images = &files[IDX_IMAGES], *labels = &files[IDX_LABELS];
+    dataset set = {0};
     status st = location->embedded && location->folder[0] == '\0'
-                    ? draw_split(split, files)
-                    : open_files(location->folder, split, files);
+                    ? draw_split(split, set.files)
+                    : open_files(location->folder, split, set.files);
     if (st != STATUS_OK) {
-        close_files(files);
+        dataset_close(&set);
         return st;
     }
-    *out = (dataset){.count = images->count,
-                     .images = images->elements,
-                     .labels = labels->elements,
-                     .mappings = {images->mapping, labels->mapping},
-                     .mapping_bytes = {images->mapping_bytes, labels->mapping_bytes},
-                     .version = images->version * labels->version};
-    snprintf(out->uncached, sizeof out->uncached, "%s",
-             images->uncached[0] != '\0' ? images->uncached : labels->uncached);
+    set.count = set.files[IDX_IMAGES].count;
+    set.images = set.files[IDX_IMAGES].elements;
+    set.labels = set.files[IDX_LABELS].elements;
+    set.version = set.files[IDX_IMAGES].version * set.files[IDX_LABELS].version;
+    *out = set;
     return STATUS_OK;
+}
+
+const char *dataset_uncached(const dataset *train, const dataset *test)
+{
+    for (int i = 0; i < 4; i++) {
+        const char *why = (i < 2 ? train : test)->files[i % 2].uncached;
+        if (why[0] != '\0')
+            return why;
+    }
+    return "";
 }
 
 static uint64_t compute_digest(const dataset *train, const dataset *test)
@@ -575,10 +581,6 @@ void dataset_close(dataset *set)
 {
     if (set == NULL)
         return;
-    for (int i = 0; i < 2; i++) {
-        idx_file file = {.mapping = set->mappings[i],
-                         .mapping_bytes = (size_t)set->mapping_bytes[i]};
-        idx_file_close(&file);
-    }
+    close_files(set->files);
     *set = (dataset){0};
 }

@@ -79,10 +79,8 @@ typedef struct dataset {
     uint32_t count;        /* images, >= 1 */
     const uint8_t *images; /* (count, 28, 28), read-only, shared between processes */
     const uint8_t *labels; /* (count), each < 10 */
-    void *mappings[2];     /* dataset.c's own */
-    uint64_t mapping_bytes[2];
-    uint64_t version;                     /* of both files, as in idx_file */
-    char uncached[IDX_FILE_REASON_BYTES]; /* as in idx_file */
+    idx_file files[2];     /* by idx_kind */
+    uint64_t version;      /* of both, as in idx_file */
 } dataset;
 
 /* Where the four files are. */
@@ -121,6 +119,9 @@ status dataset_open(const dataset_location *location, dataset_split split, datas
  * looked at once on a host: it is kept in the cache for these versions of the files. Waits for
  * another process that is at it, a second at most. */
 uint64_t dataset_digest(const dataset *train, const dataset *test);
+
+/* Why a gzip file of theirs is not shared between processes; "": all are. */
+const char *dataset_uncached(const dataset *train, const dataset *test);
 
 /* Copies images and labels into the device's memory, which the caller frees. */
 status dataset_upload(device *dev, const dataset *set, uint8_t **images, uint8_t **labels);

@@ -81,8 +81,7 @@ status checkpoint_save(const char *run_dir, const checkpoint_state *state, netwo
  * process may have been killed in between. */
 status checkpoint_publish(const char *run_dir, const char *path);
 
-/* Sets *out to whether it is one; a file that cannot be read is none. STATUS_NO_MEMORY if there is
- * no memory to read both. */
+/* Sets *out to whether it is one; a file that cannot be read is none. */
 status checkpoint_is_published(const char *run_dir, const char *path, bool *out);
 
 /* STATUS_INVALID unless the checkpoint of `step` is there, whole and published. */

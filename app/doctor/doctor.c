@@ -638,7 +638,7 @@ static void check_data(checkup *c)
               location.embedded ? ": digits of our own, not MNIST; mnist_ddp data fetch "
                                   "gets it, --data-dir names its folder"
                                 : "");
-    const char *why = sets[0].uncached[0] != '\0' ? sets[0].uncached : sets[1].uncached;
+    const char *why = dataset_uncached(&sets[0], &sets[1]);
     if (st == STATUS_OK && why[0] != '\0')
         found(c, WARNING, "cache",
               "%s: each rank decompresses the .gz files for itself; set XDG_CACHE_HOME to a "

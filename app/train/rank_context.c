@@ -41,8 +41,7 @@ static status read_settings(rank_context *rank)
 /* Once for all files and all ranks of this node. */
 static void say_uncached(const rank_context *rank)
 {
-    const char *why =
-        rank->test_set.uncached[0] != '\0' ? rank->test_set.uncached : rank->train_set.uncached;
+    const char *why = dataset_uncached(&rank->train_set, &rank->test_set);
     if (why[0] != '\0' && rank->place.local_rank == 0)
         LOG_W("the .gz files in %s are decompressed into the memory of each rank, not into a "
               "folder that they share: %s; set XDG_CACHE_HOME to one that can be written",
