@@ -300,7 +300,7 @@ bool file_exists(const char *path)
 /* A file on its way to its path. */
 
 enum {
-    TRIES = 100, /* of names that may be taken */
+    TRIES = 100, /* so many names may be taken */
     DIGITS = 8,
     COPY_BYTES = 65536,
     COPY_AT_ONCE = 1 << 30,

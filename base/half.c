@@ -52,37 +52,24 @@ static int has_f16c(void)
 {
     return __builtin_cpu_supports("avx2");
 }
-#else
-static size_t widen_eights(const uint16_t *from, float *to, size_t n)
-{
-    (void)from;
-    (void)to;
-    (void)n;
-    return 0;
-}
-
-static size_t narrow_eights(const float *from, uint16_t *to, size_t n)
-{
-    (void)from;
-    (void)to;
-    (void)n;
-    return 0;
-}
-
-static int has_f16c(void)
-{
-    return 0;
-}
 #endif
 
 void half_widen_f16(const uint16_t *restrict from, float *restrict to, size_t n)
 {
-    for (size_t i = has_f16c() ? widen_eights(from, to, n) : 0; i < n; i++)
+    size_t i = 0;
+#ifdef __x86_64__
+    i = has_f16c() ? widen_eights(from, to, n) : 0;
+#endif
+    for (; i < n; i++)
         to[i] = f16_to_f32(from[i]);
 }
 
 void half_narrow_f16(const float *restrict from, uint16_t *restrict to, size_t n)
 {
-    for (size_t i = has_f16c() ? narrow_eights(from, to, n) : 0; i < n; i++)
+    size_t i = 0;
+#ifdef __x86_64__
+    i = has_f16c() ? narrow_eights(from, to, n) : 0;
+#endif
+    for (; i < n; i++)
         to[i] = f32_to_f16(from[i]);
 }

@@ -72,34 +72,26 @@ bool memory_product(size_t a, size_t b, size_t *out)
     return !__builtin_mul_overflow(a, b, out);
 }
 
-#if defined(__x86_64__)
-
 void memory_stream(void *restrict out, const void *restrict in, size_t size_bytes)
 {
     unsigned char *to = out;
     const unsigned char *from = in;
+    size_t end = 0;
+#if defined(__x86_64__)
     size_t before = -(uintptr_t)to % ALIGNMENT; /* a cache line is written as a whole */
     if (before > size_bytes)
         before = size_bytes;
-    size_t end = before + (size_bytes - before) / ALIGNMENT * ALIGNMENT;
+    end = before + (size_bytes - before) / ALIGNMENT * ALIGNMENT;
     memcpy(to, from, before);
     for (size_t at = before; at < end; at += ALIGNMENT)
         for (size_t i = at; i < at + ALIGNMENT; i += sizeof(__m128i)) {
             __m128i data = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
             _mm_stream_si128((__m128i *)(void *)(to + i), data);
         }
-    memcpy(to + end, from + end, size_bytes - end);
     _mm_sfence(); /* before any store that says that it is there */
-}
-
-#else
-
-void memory_stream(void *restrict out, const void *restrict in, size_t size_bytes)
-{
-    memcpy(out, in, size_bytes);
-}
-
 #endif
+    memcpy(to + end, from + end, size_bytes - end);
+}
 
 /* Pieces that come back. */
 

@@ -39,29 +39,25 @@ static const advice *advice_for(const char *name)
     return &none;
 }
 
-/* "gloo" -> "MNIST_DDP_GLOO_MODULE". */
-static void variable_name(const char *name, char *variable)
-{
-    snprintf(variable, NAME_BYTES, "MNIST_DDP_%.16s_MODULE", name);
-    for (char *c = variable; *c != '\0'; c++)
-        *c = (char)toupper((unsigned char)*c);
-}
-
-/* The file that the environment names, or NULL. */
-static const char *named_file(const char *name)
-{
-    char variable[NAME_BYTES];
-    variable_name(name, variable);
-    return environment_text(variable);
-}
-
+/* Where a module may be. */
 typedef struct places {
+    char variable[NAME_BYTES]; /* "MNIST_DDP_GLOO_MODULE" */
+    const char *named;         /* the file that it names, or NULL */
     char beside[FILE_PATH_BYTES], installed[FILE_PATH_BYTES];
 } places;
+
+static void find_named(const char *name, places *out)
+{
+    snprintf(out->variable, NAME_BYTES, "MNIST_DDP_%.16s_MODULE", name);
+    for (char *c = out->variable; *c != '\0'; c++)
+        *c = (char)toupper((unsigned char)*c);
+    out->named = environment_text(out->variable);
+}
 
 static status find_places(const char *name, places *out)
 {
     char folder[FILE_PATH_BYTES], file[NAME_BYTES];
+    find_named(name, out);
     ssize_t length = readlink("/proc/self/exe", folder, FILE_PATH_BYTES - 1);
     if (length < 0)
         return FAIL(STATUS_IO, "read /proc/self/exe: %s", strerror(errno));
@@ -94,40 +90,35 @@ static status load(const char *name, const char *path, const module **out)
 
 status module_open(const char *name, const module **out)
 {
-    const char *named = named_file(name);
-    if (named != NULL) {
-        char variable[NAME_BYTES];
-        variable_name(name, variable);
-        if (dlopen(named, RTLD_LAZY | RTLD_NOLOAD) == NULL) /* once, not at every opening */
-            LOG_I("module %s: %s, as %s says", name, named, variable);
-        if (!file_exists(named))
-            return FAIL(STATUS_NO_MODULE, "module %s: %s names %s, which does not exist", name,
-                        variable, named);
-        return load(name, named, out);
-    }
     places at;
     TRY(find_places(name, &at));
+    if (at.named != NULL) {
+        if (dlopen(at.named, RTLD_LAZY | RTLD_NOLOAD) == NULL) /* once, not at every opening */
+            LOG_I("module %s: %s, as %s says", name, at.named, at.variable);
+        if (!file_exists(at.named))
+            return FAIL(STATUS_NO_MODULE, "module %s: %s names %s, which does not exist", name,
+                        at.variable, at.named);
+        return load(name, at.named, out);
+    }
     if (file_exists(at.beside))
         return load(name, at.beside, out);
     if (file_exists(at.installed))
         return load(name, at.installed, out);
-    char variable[NAME_BYTES];
-    variable_name(name, variable);
     return FAIL(STATUS_NO_MODULE,
                 "module %s is not there; looked for %s and %s: %s, or name it in %s", name,
-                at.beside, at.installed, advice_for(name)->missing, variable);
+                at.beside, at.installed, advice_for(name)->missing, at.variable);
 }
 
 bool module_exists(const char *name)
 {
     places at;
-    if (module_is_named(name))
-        return true;
-    return find_places(name, &at) == STATUS_OK &&
-           (file_exists(at.beside) || file_exists(at.installed));
+    return module_is_named(name) || (find_places(name, &at) == STATUS_OK &&
+                                     (file_exists(at.beside) || file_exists(at.installed)));
 }
 
 bool module_is_named(const char *name)
 {
-    return named_file(name) != NULL;
+    places at;
+    find_named(name, &at);
+    return at.named != NULL;
 }

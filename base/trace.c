@@ -20,7 +20,7 @@ struct trace_lane {
     char name[TRACE_LANE_NAME_BYTES];
     trace_lane_kind kind;
     trace_span open[DEPTH_MAX]; /* the outermost first */
-    int depth;                  /* of the open spans; those past DEPTH_MAX are not kept */
+    int depth;                  /* so many spans are open; those past DEPTH_MAX are not kept */
     int phase_depth;            /* where the open phase is in `open`, from 1; 0: there is none */
     trace_span *blocks[BLOCKS_MAX];
     atomic_size_t count, dropped;
@@ -28,9 +28,9 @@ struct trace_lane {
 
 struct trace {
     _Atomic int64_t paused_ns; /* since when; INT64_MAX: it is not */
-    pthread_mutex_t lock;      /* of all below */
+    pthread_mutex_t lock;      /* for who opens a lane */
     trace_lane *lanes[TRACE_LANES_MAX];
-    int n_lanes;
+    atomic_int n_lanes; /* they are there before they are counted */
 };
 
 status trace_create(trace **out)
@@ -70,9 +70,12 @@ status trace_lane_open(trace *t, const char *name, trace_lane_kind kind, trace_l
     lane->kind = kind;
     snprintf(lane->name, sizeof lane->name, "%s", name);
     pthread_mutex_lock(&t->lock);
-    bool fits = t->n_lanes < TRACE_LANES_MAX;
-    if (fits)
-        t->lanes[t->n_lanes++] = lane;
+    int n = trace_lanes(t);
+    bool fits = n < TRACE_LANES_MAX;
+    if (fits) {
+        t->lanes[n] = lane;
+        atomic_store_explicit(&t->n_lanes, n + 1, memory_order_release);
+    }
     pthread_mutex_unlock(&t->lock);
     if (!fits) {
         free(lane);
@@ -209,19 +212,13 @@ void trace_break_off(trace_lane *lane)
 
 int trace_lanes(trace *t)
 {
-    pthread_mutex_lock(&t->lock);
-    int n = t->n_lanes;
-    pthread_mutex_unlock(&t->lock);
-    return n;
+    return atomic_load_explicit(&t->n_lanes, memory_order_acquire);
 }
 
 static trace_lane *lane_at(trace *t, int lane)
 {
-    pthread_mutex_lock(&t->lock);
-    ASSERT(lane >= 0 && lane < t->n_lanes);
-    trace_lane *at = t->lanes[lane];
-    pthread_mutex_unlock(&t->lock);
-    return at;
+    ASSERT(lane >= 0 && lane < trace_lanes(t));
+    return t->lanes[lane];
 }
 
 const char *trace_lane_name(trace *t, int lane, trace_lane_kind *kind)

@@ -13,8 +13,8 @@ enum { TRANSFER_URL_BYTES = 2048, TRANSFER_TYPE_BYTES = 80 };
 
 /* How a server has answered, after all redirects. */
 typedef struct transfer_answer {
-    int code;                       /* of HTTP: 200; 0: there was none */
-    int64_t size_bytes;             /* of the body, as it was announced; -1: it was not */
+    int code;                       /* HTTP's: 200; 0: there was none */
+    int64_t size_bytes;             /* the body's, as it was announced; -1: it was not */
     int64_t first_byte, whole;      /* by Content-Range: where the body begins, of how many; -1 */
     int64_t retry_after_s;          /* 0: not said */
     char type[TRANSFER_TYPE_BYTES]; /* Content-Type as it came; "" */

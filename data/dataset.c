@@ -171,7 +171,7 @@ status dataset_kind_parse(const char *name, dataset_kind *out)
  * MNIST's names. They are not MNIST. */
 enum { SEED = 1, MAX_THREADS = 16 };
 
-static const char SUBFOLDER[] = "digits-v2"; /* of the cache; another generator, another number */
+static const char SUBFOLDER[] = "digits-v2"; /* in the cache; another generator, another number */
 
 static uint32_t split_count(dataset_split split)
 {
@@ -275,7 +275,7 @@ static status embedded_find_or_make(char *folder)
 
 /* One set: where its files are, and in memory. */
 
-enum { NAMES_BYTES = 256, DIGITS = 16 /* of a digest */, LOCK_MS = 1000 };
+enum { NAMES_BYTES = 256, DIGITS = 16 /* a digest's */, LOCK_MS = 1000 };
 
 static const char ONE_SET_FOLDER[] = "raw"; /* below one data set's: DIR/FashionMNIST */
 
@@ -388,16 +388,21 @@ static status refuse_other(dataset_kind kind, const char *folder)
     return check_labels(gzip, kind, &known);
 }
 
+/* The folder that the user has named; NULL: none. */
+static const char *named_place(const char *data_dir, const char **found_by)
+{
+    *found_by = data_dir != NULL ? "--data-dir" : "$MNIST_DDP_DATA";
+    return data_dir != NULL ? data_dir : environment_text("MNIST_DDP_DATA");
+}
+
 status dataset_find(dataset_kind kind, const char *data_dir, dataset_location *out, bool *found)
 {
     const dataset_facts *facts = dataset_kind_facts(kind);
-    const char *variable = environment_text("MNIST_DDP_DATA");
+    const char *found_by, *named = named_place(data_dir, &found_by);
     dataset_location location = {0};
     bool is_there = true;
-    if (data_dir != NULL)
-        TRY(locate_named(facts, data_dir, "--data-dir", &location));
-    else if (variable != NULL)
-        TRY(locate_named(facts, variable, "$MNIST_DDP_DATA", &location));
+    if (named != NULL)
+        TRY(locate_named(facts, named, found_by, &location));
     else
         TRY(locate_customary(facts, &location, &is_there));
     if (is_there)
@@ -438,16 +443,11 @@ static status place_named(const dataset_facts *facts, const char *named, const c
 status dataset_place(dataset_kind kind, const char *data_dir, dataset_location *out)
 {
     const dataset_facts *facts = dataset_kind_facts(kind);
-    const char *variable = environment_text("MNIST_DDP_DATA");
-    dataset_location location = {0};
+    const char *found_by, *named = named_place(data_dir, &found_by);
     bool found = false;
-    if (data_dir != NULL)
-        return place_named(facts, data_dir, "--data-dir", out);
-    if (variable != NULL)
-        return place_named(facts, variable, "$MNIST_DDP_DATA", out);
-    TRY(locate_customary(facts, &location, &found));
-    if (found)
-        *out = location;
+    if (named != NULL)
+        return place_named(facts, named, found_by, out);
+    TRY(locate_customary(facts, out, &found));
     return found ? STATUS_OK
                  : take(facts->working_folder + strlen("./"), facts->working_folder, out);
 }

@@ -46,9 +46,9 @@ enum { DATASET_MIRRORS_MAX = 2 };
 
 /* What is known of one of the four files. */
 typedef struct dataset_file {
-    const char *sha256; /* of the .gz file */
+    const char *sha256; /* the .gz file's */
     uint64_t size_bytes;
-    const char *plain_sha256; /* of what is in it; NULL: not known */
+    const char *plain_sha256; /* its content's; NULL: not known */
 } dataset_file;
 
 typedef struct dataset_facts {

@@ -120,8 +120,8 @@ enum {
 
 typedef struct point {
     float x, y;
-    float sx, sy; /* of a knot: the curve's slope */
-    bool corner;  /* of a knot */
+    float sx, sy; /* a knot's: the curve's slope there */
+    bool corner;  /* the curve does not run through it smoothly */
     bool lift;    /* no ink from here to the next point */
 } point;
 

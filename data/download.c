@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 enum {
-    HEAD_BYTES = 96, /* of an answer that is no gzip file, for the message */
-    TRIES = 3,       /* of a mirror that says it cannot now, or breaks off */
+    HEAD_BYTES = 96, /* what a message shows of an answer that is no gzip file */
+    TRIES = 3,       /* if a mirror says that it cannot now, or breaks off */
     BACKOFF_MS = 500,
     LONGEST_WAIT_S = 10,
     REASONS_BYTES = 1600,

@@ -61,20 +61,13 @@ static bool looks_like_web_page(const uint8_t *bytes, size_t size)
 
 static const char *type_name(uint8_t type)
 {
-    switch (type) {
-    case 0x09:
-        return "signed byte";
-    case 0x0B:
-        return "int16";
-    case 0x0C:
-        return "int32";
-    case 0x0D:
-        return "float32";
-    case 0x0E:
-        return "float64";
-    default:
-        return "unknown";
-    }
+    static const char *const names[] = {[0x09] = "signed byte",
+                                        [0x0B] = "int16",
+                                        [0x0C] = "int32",
+                                        [0x0D] = "float32",
+                                        [0x0E] = "float64"};
+    bool known = type < sizeof names / sizeof names[0] && names[type] != NULL;
+    return known ? names[type] : "unknown";
 }
 
 static status magic_check(const char *name, idx_kind kind, const uint8_t *b)
@@ -184,9 +177,9 @@ enum {
 
 /* All of the compressed bytes are in memory. */
 typedef struct stream {
-    const char *name;                   /* of the gzip file */
-    char content_name[FILE_PATH_BYTES]; /* of the decompressed bytes, for IDX's errors */
-    size_t size_bytes;                  /* of the gzip file */
+    const char *name;                   /* the gzip file's */
+    char content_name[FILE_PATH_BYTES]; /* the decompressed bytes', for IDX's errors */
+    size_t size_bytes;                  /* the gzip file's */
     z_stream z;
     bool ended; /* the member's trailer was read and agreed */
     uint8_t output[OUTPUT_BYTES];
@@ -306,7 +299,7 @@ status gunzip_idx(const char *path, idx_kind kind, int sink, const char *sink_na
 
 enum { SETTLED_S = 5 }; /* times of files are no coarser */
 
-static const char CACHE_SUBFOLDER[] = "idx"; /* of the cache: the decompressed copies */
+static const char CACHE_SUBFOLDER[] = "idx"; /* in the cache: the decompressed copies */
 
 /* A gzip file. */
 typedef struct original {

@@ -17,11 +17,11 @@
 typedef enum idx_kind { IDX_IMAGES, IDX_LABELS } idx_kind;
 
 enum {
-    IDX_SIDE = 28, /* of an image */
+    IDX_SIDE = 28, /* pixels */
     IDX_PIXELS = IDX_SIDE * IDX_SIDE,
     IDX_CLASSES = 10,
     IDX_MAX_HEADER_BYTES = 16,
-    IDX_MAX_BYTES = 1 << 30, /* of a whole file; MNIST's largest has 47 MB */
+    IDX_MAX_BYTES = 1 << 30, /* a whole file at most; MNIST's largest has 47 MB */
 };
 
 /* What a header declares, checked. */
@@ -61,7 +61,7 @@ typedef struct idx_file {
     const uint8_t *elements; /* (count, 28, 28) pixels or (count) labels, inside the mapping */
     void *mapping;           /* NULL: nothing is open */
     size_t mapping_bytes;
-    uint64_t version; /* of what is mapped, by all that stat says of it; 0: it is too new to tell */
+    uint64_t version; /* what stat says of the file, as a number; 0: it is too new to tell */
     char uncached[IDX_FILE_REASON_BYTES]; /* why a gzip file was decompressed into this process's
                                              memory and is not shared; "": it was not */
 } idx_file;

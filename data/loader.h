@@ -12,7 +12,7 @@
 typedef struct loader loader;
 
 typedef struct loader_options {
-    int batch_size; /* of one forward, per rank */
+    int batch_size; /* samples of a forward, per rank */
     int accum;      /* batches per optimizer step, >= 1 */
     sampler_options sampler;
     augmentation augment;    /* all 0: none */

@@ -218,7 +218,7 @@ static status png_file_decode(const char *name, const uint8_t *bytes, size_t siz
 /* Formats that are recognised only to say what to do. */
 typedef struct foreign_format {
     const char *name;
-    size_t offset; /* of the magic */
+    size_t offset; /* where the magic is */
     const char *magic;
     size_t magic_bytes;
 } foreign_format;

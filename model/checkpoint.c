@@ -79,9 +79,17 @@ static bool is_temporary(const char *name)
     return step >= 0 && strcmp(name, ours) == 0;
 }
 
-static int newest_first(const void *a, const void *b)
+static int is_checkpoint(const struct dirent *entry)
 {
-    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+    int64_t step = 0;
+    return parse_step(entry->d_name, &step);
+}
+
+static int newest_first(const struct dirent **a, const struct dirent **b)
+{
+    int64_t left = 0, right = 0;
+    (void)parse_step((*a)->d_name, &left);
+    (void)parse_step((*b)->d_name, &right);
     return (left < right) - (left > right);
 }
 
@@ -89,43 +97,23 @@ static int newest_first(const void *a, const void *b)
  * there is no such folder. */
 static status checkpoint_folder_list(const char *folder, int64_t **out, size_t *n_out)
 {
-    status st = STATUS_OK;
-    int64_t *steps = NULL, step = 0;
-    size_t n = 0, room = 0;
-    DIR *dir = opendir(folder);
-    if (dir == NULL && errno != ENOENT)
-        return FAIL(STATUS_IO, "open folder %s: %s", folder, strerror(errno));
-    while (dir != NULL && st == STATUS_OK) {
-        errno = 0;
-        const struct dirent *entry = readdir(dir);
-        if (entry == NULL) {
-            if (errno != 0)
-                st = FAIL(STATUS_IO, "read folder %s: %s", folder, strerror(errno));
-            break;
-        }
-        if (!parse_step(entry->d_name, &step))
-            continue;
-        if (n == room) {
-            room = 2 * room + 16;
-            int64_t *more = realloc(steps, sizeof *steps * room);
-            if (more == NULL) {
-                st = FAIL(STATUS_NO_MEMORY, "%zu names in %s", room, folder);
-                break;
-            }
-            steps = more;
-        }
-        steps[n++] = step;
+    struct dirent **names = NULL;
+    int n = scandir(folder, &names, is_checkpoint, newest_first);
+    if (n < 0 && errno != ENOENT)
+        return FAIL(errno == ENOMEM ? STATUS_NO_MEMORY : STATUS_IO, "read folder %s: %s", folder,
+                    strerror(errno));
+    size_t count = n > 0 ? (size_t)n : 0;
+    int64_t *steps = calloc(count + 1, sizeof *steps);
+    for (size_t i = 0; i < count; i++) {
+        if (steps != NULL)
+            (void)parse_step(names[i]->d_name, &steps[i]);
+        free(names[i]);
     }
-    if (dir != NULL)
-        closedir(dir);
-    if (st != STATUS_OK) {
-        free(steps);
-        return st;
-    }
-    if (n > 0)
-        qsort(steps, n, sizeof *steps, newest_first);
+    free(names);
+    if (steps == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu names in %s", count, folder);
     *out = steps;
-    *n_out = n;
+    *n_out = count;
     return STATUS_OK;
 }
 
@@ -249,16 +237,25 @@ static const double MOST_COUNT = 9007199254740992.0; /* 2^53, exact in a double 
 typedef struct field {
     const char *key;
     size_t offset;
+    bool is_real; /* a double; else an int64_t */
     double least, most;
     bool optional; /* 0 if the file has none */
     bool rare;     /* the file has none if it is 0 */
 } field;
 
+#define RARE(key, member, is_real, most) \
+    { \
+        key, offsetof(checkpoint_state, member), is_real, 0, most, true, true \
+    }
 #define INTEGER(name, least, most, optional) \
     { \
-#name, offsetof(checkpoint_state, name), least, most, optional, false \
+#name, offsetof(checkpoint_state, name), false, least, most, optional, false \
     }
-static const field INTEGERS[] = {
+#define REAL(name, most, optional) \
+    { \
+#name, offsetof(checkpoint_state, name), true, 0, most, optional, false \
+    }
+static const field FIELDS[] = {
     INTEGER(epoch, 0, INT32_MAX, false),
     INTEGER(step_in_epoch, 0, INT32_MAX, false),
     INTEGER(step, 0, MOST_COUNT, false),
@@ -270,44 +267,30 @@ static const field INTEGERS[] = {
     INTEGER(loss_skipped_steps, 0, MOST_COUNT, true),
     INTEGER(loss_overflow, 0, UINT32_MAX, true),
     INTEGER(epoch_samples, 0, MOST_COUNT, true),
-    {"epoch_first", offsetof(checkpoint_state, epoch_first), 0, UINT32_MAX, true, true},
-    {"world_changes", offsetof(checkpoint_state, world_changes), 0, INT32_MAX, true, true},
-    {"tested_images", offsetof(checkpoint_state, test.images), 0, UINT32_MAX, true, true},
-    {"tested_correct", offsetof(checkpoint_state, test.correct), 0, UINT32_MAX, true, true},
+    RARE("epoch_first", epoch_first, false, UINT32_MAX),
+    RARE("world_changes", world_changes, false, INT32_MAX),
+    RARE("tested_images", test.images, false, UINT32_MAX),
+    RARE("tested_correct", test.correct, false, UINT32_MAX),
+    REAL(lr, DBL_MAX, false),
+    REAL(gamma, DBL_MAX, false),
+    REAL(momentum, DBL_MAX, false),
+    REAL(weight_decay, DBL_MAX, false),
+    REAL(loss_scale, (double)FLT_MAX, true),
+    RARE("tested_loss", test.loss, true, DBL_MAX),
 };
 
-static const field REALS[] = {
-    {"lr", offsetof(checkpoint_state, lr), 0, DBL_MAX, false, false},
-    {"gamma", offsetof(checkpoint_state, gamma), 0, DBL_MAX, false, false},
-    {"momentum", offsetof(checkpoint_state, momentum), 0, DBL_MAX, false, false},
-    {"weight_decay", offsetof(checkpoint_state, weight_decay), 0, DBL_MAX, false, false},
-    {"loss_scale", offsetof(checkpoint_state, loss_scale), 0, (double)FLT_MAX, true, false},
-    {"tested_loss", offsetof(checkpoint_state, test.loss), 0, DBL_MAX, true, true},
-};
+enum { N_FIELDS = sizeof FIELDS / sizeof FIELDS[0] };
 
-enum {
-    N_INTEGERS = sizeof INTEGERS / sizeof INTEGERS[0],
-    N_REALS = sizeof REALS / sizeof REALS[0],
-};
+typedef union number {
+    int64_t integer;
+    double real;
+} number;
 
-static int64_t integer_of(const checkpoint_state *state, const field *f)
+static number number_of(const checkpoint_state *state, const field *f)
 {
-    int64_t value = 0;
-    memcpy(&value, (const char *)state + f->offset, sizeof value);
-    return value;
-}
-
-static double real_of(const checkpoint_state *state, const field *f)
-{
-    double value = 0.0;
-    memcpy(&value, (const char *)state + f->offset, sizeof value);
-    return value;
-}
-
-static status out_of_range(const char *path, const field *f, double value)
-{
-    return FAIL(STATUS_INVALID, "%s: \"%s\" is %.17g, which is not in %.17g to %.17g", path, f->key,
-                value, f->least, f->most);
+    number n;
+    memcpy(&n, (const char *)state + f->offset, sizeof n);
+    return n;
 }
 
 /* The largest loss of a sample in float32. A loss that is not finite is of a run that has diverged;
@@ -321,15 +304,12 @@ static bool loss_is_possible(const checkpoint_state *state)
 /* What holds for the state of any run. */
 static status check_state(const char *path, const checkpoint_state *state)
 {
-    for (int i = 0; i < N_INTEGERS; i++) {
-        double value = (double)integer_of(state, &INTEGERS[i]);
-        if (value < INTEGERS[i].least || value > INTEGERS[i].most)
-            return out_of_range(path, &INTEGERS[i], value);
-    }
-    for (int i = 0; i < N_REALS; i++) {
-        double value = real_of(state, &REALS[i]);
-        if (!(value >= REALS[i].least && value <= REALS[i].most))
-            return out_of_range(path, &REALS[i], value);
+    for (int i = 0; i < N_FIELDS; i++) {
+        const field *f = &FIELDS[i];
+        double value = f->is_real ? number_of(state, f).real : (double)number_of(state, f).integer;
+        if (!(value >= f->least && value <= f->most))
+            return FAIL(STATUS_INVALID, "%s: \"%s\" is %.17g, which is not in %.17g to %.17g", path,
+                        f->key, value, f->least, f->most);
     }
     double global_batch =
         (double)state->world_size * (double)state->batch_size * (double)state->accum;
@@ -379,10 +359,12 @@ static void get_rare(const json_t *object, const char *key, char *out, size_t si
     snprintf(out, size_bytes, "%s", text != NULL ? text : "");
 }
 
-static bool put_real(json_t *object, const field *f, double value)
+static bool put_number(json_t *object, const field *f, number n)
 {
-    bool is_zero = !(value > 0 || value < 0);
-    return (f->rare && is_zero) || json_object_set_new(object, f->key, json_real(value)) == 0;
+    bool is_zero = f->is_real ? !(n.real > 0) : n.integer == 0;
+    return (f->rare && is_zero) ||
+           json_object_set_new(object, f->key,
+                               f->is_real ? json_real(n.real) : json_integer(n.integer)) == 0;
 }
 
 /* JSON has only finite numbers; others are written as strings. */
@@ -415,13 +397,8 @@ static bool put_state(json_t *object, const checkpoint_state *state)
               put_text(object, "seed", seed) && put_text(object, "config_hash", state->config_hash);
     ok = ok && put_rare(object, "job", state->launch) && put_rare(object, "data", state->data) &&
          put_rare(object, "sums", state->sums);
-    for (int i = 0; ok && i < N_INTEGERS; i++) {
-        int64_t value = integer_of(state, &INTEGERS[i]);
-        ok = (INTEGERS[i].rare && value == 0) ||
-             json_object_set_new(object, INTEGERS[i].key, json_integer(value)) == 0;
-    }
-    for (int i = 0; ok && i < N_REALS; i++)
-        ok = put_real(object, &REALS[i], real_of(state, &REALS[i]));
+    for (int i = 0; ok && i < N_FIELDS; i++)
+        ok = put_number(object, &FIELDS[i], number_of(state, &FIELDS[i]));
     return ok && put_schedule(object, state) && put_loss(object, state->epoch_loss) &&
            put_text(object, "model_hash", model_hash) &&
            put_text(object, "optimizer_hash", optimizer_hash);
@@ -494,24 +471,18 @@ static status get_texts(const char *path, const json_t *object, checkpoint_state
 /* check_state checks their ranges. */
 static status get_numbers(const char *path, const json_t *object, checkpoint_state *out)
 {
-    char *base = (char *)out;
-    for (int i = 0; i < N_INTEGERS; i++) {
-        const json_t *value = json_object_get(object, INTEGERS[i].key);
-        if (value == NULL && INTEGERS[i].optional)
+    for (int i = 0; i < N_FIELDS; i++) {
+        const field *f = &FIELDS[i];
+        const json_t *value = json_object_get(object, f->key);
+        if (value == NULL && f->optional)
             continue;
-        int64_t number = json_integer_value(value);
-        if (!json_is_integer(value))
-            return FAIL(STATUS_INVALID, "%s: \"%s\" is not an integer", path, INTEGERS[i].key);
-        memcpy(base + INTEGERS[i].offset, &number, sizeof number);
-    }
-    for (int i = 0; i < N_REALS; i++) {
-        const json_t *value = json_object_get(object, REALS[i].key);
-        if (value == NULL && REALS[i].optional)
-            continue;
-        double number = json_number_value(value);
-        if (!json_is_number(value))
-            return FAIL(STATUS_INVALID, "%s: \"%s\" is not a number", path, REALS[i].key);
-        memcpy(base + REALS[i].offset, &number, sizeof number);
+        if (!(f->is_real ? json_is_number(value) : json_is_integer(value)))
+            return FAIL(STATUS_INVALID, "%s: \"%s\" is not %s", path, f->key,
+                        f->is_real ? "a number" : "an integer");
+        number n = {.integer = json_integer_value(value)};
+        if (f->is_real)
+            n.real = json_number_value(value);
+        memcpy((char *)out + f->offset, &n, sizeof n);
     }
     return STATUS_OK;
 }
@@ -594,14 +565,11 @@ status checkpoint_state_read(const char *path, checkpoint_state *out)
     char *text = NULL;
     size_t size_bytes = 0;
     TRY(file_read(path, MAX_FILE_BYTES, &text, &size_bytes));
-    json_error_t error;
-    json_t *object = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *object = NULL;
     checkpoint_state state = {0};
-    status st = STATUS_OK;
-    if (object == NULL && json_error_code(&error) == json_error_out_of_memory)
-        st = FAIL(STATUS_NO_MEMORY, "%s", path);
-    else if (!json_is_object(object))
-        st = FAIL(STATUS_INVALID, "%s: not a JSON object (line %d)", path, error.line);
+    status st = json_text_value(text, size_bytes, path, &object);
+    if (st == STATUS_OK && !json_is_object(object))
+        st = FAIL(STATUS_INVALID, "%s: not a JSON object", path);
     if (st == STATUS_OK)
         st = check_text(path, object, text, size_bytes);
     if (st == STATUS_OK)

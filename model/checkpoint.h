@@ -54,16 +54,16 @@ typedef struct checkpoint_state {
     int64_t world_changes; /* how often another world size went on; 0 and absent: never */
     double epoch_loss;     /* of the epoch under way, over all ranks: sum over samples, */
     int64_t epoch_samples; /* and their number; both 0 if the file has neither */
-    checkpoint_test test;  /* of these weights; all 0 and absent: not tested */
-    uint64_t model_hash, optimizer_hash;  /* of its two files; checkpoint_save sets them */
+    checkpoint_test test;  /* these weights'; all 0 and absent: not tested */
+    uint64_t model_hash, optimizer_hash;  /* its two files'; checkpoint_save sets them */
     bool has_hashes;                      /* the file has the hashes; false: format 1 */
     char launch[CHECKPOINT_LAUNCH_BYTES]; /* the launch that wrote it; "" and absent: not known */
     char data[CHECKPOINT_HASH_BYTES]; /* digest of what it trains on; "" and absent: not known */
     char sums[CHECKPOINT_SUMS_BYTES]; /* the order in which the run began to add; likewise */
     /* Not in the file: */
-    int64_t saved_step; /* of the last save, or of the resume; 0: none */
+    int64_t saved_step; /* the last save's, or the resume's; 0: none */
     int64_t keep;       /* checkpoints that stay, with the one that is saved; 0: CHECKPOINT_KEEP */
-    int64_t best_step;  /* of the best one, which stays too; 0: none (model/checkpoint.h) */
+    int64_t best_step;  /* the best one's, which stays too; 0: none */
 } checkpoint_state;
 
 /* Saves, then deletes older checkpoints until state->keep are left, and replaces

@@ -8,7 +8,7 @@
 /* What a network's logits say of one image. */
 
 typedef struct prediction {
-    int label;                             /* of the largest logit, the first of equals */
+    int label;                             /* where the largest logit is, the first of equals */
     double probabilities[NETWORK_CLASSES]; /* softmax; NaN if a logit is not finite */
 } prediction;
 

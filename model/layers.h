@@ -12,7 +12,7 @@ typedef struct layer_spec {
     layer_kind kind;
     const char *name; /* as in "conv1.weight"; a pool has none */
     int channels, height,
-        width;  /* of the input; a linear layer on plain rows: channels = features */
+        width;  /* the input's; a linear layer on plain rows: channels = features */
     int out;    /* out_channels or out_features */
     int kernel; /* side, of a convolution */
     bool relu;
@@ -27,7 +27,7 @@ typedef struct layer {
     conv2d *conv; /* the plan of its kind */
     linear *line;
     const parameter *weight, *bias; /* NULL for a pool */
-    size_t out_elements;            /* of one sample */
+    size_t out_elements;            /* one sample's */
     float *y;                       /* (max_n, out_elements) the output, after relu and dropout */
     float *dy;           /* gradient of the loss by y; for linear layers, by the relu's input */
     uint8_t *argmax;     /* a pool's winners */

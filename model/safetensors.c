@@ -149,11 +149,12 @@ static const size_t MAX_FILE_BYTES = (size_t)1 << 30;
 
 struct safetensors {
     char *path;
-    json_t *header; /* names and metadata point into it */
-    char *data;     /* the tensors' bytes */
+    json_t *header;   /* names and metadata point into it */
+    char *bytes;      /* the whole file's */
+    const char *data; /* those of the tensors */
     size_t data_bytes;
-    float *cast;   /* the tensors as float32 if not all of them are; NULL: they lie in data */
-    uint64_t hash; /* of the bytes before the data */
+    float *floats; /* the tensors, cast */
+    uint64_t hash; /* hash of the bytes before the data */
     safetensors_tensor *tensors;
     size_t n_tensors;
 };
@@ -162,8 +163,16 @@ struct safetensors {
 typedef struct element {
     const char *dtype;
     size_t size_bytes;
-    float (*cast)(const char *at); /* NULL: it is float32 */
 } element;
+
+typedef enum element_kind { F32, F64, F16, BF16 } element_kind;
+
+static const element ELEMENTS[] = {
+    [F32] = {"F32", sizeof(float)},
+    [F64] = {"F64", sizeof(double)},
+    [F16] = {"F16", sizeof(uint16_t)},
+    [BF16] = {"BF16", sizeof(uint16_t)},
+};
 
 /* An entry of the header while the file is being checked. */
 typedef struct span {
@@ -171,34 +180,6 @@ typedef struct span {
     const element *element;
     size_t begin, end; /* bytes of the data */
 } span;
-
-static float cast_half(const char *at)
-{
-    uint16_t bits;
-    memcpy(&bits, at, sizeof bits);
-    return f16_to_f32(bits);
-}
-
-static float cast_bfloat16(const char *at)
-{
-    uint16_t bits;
-    memcpy(&bits, at, sizeof bits);
-    return bf16_to_f32(bits);
-}
-
-static float cast_double(const char *at)
-{
-    double value;
-    memcpy(&value, at, sizeof value);
-    return (float)value;
-}
-
-static const element ELEMENTS[] = {
-    {"F32", sizeof(float), NULL},
-    {"F64", sizeof(double), cast_double},
-    {"F16", sizeof(uint16_t), cast_half},
-    {"BF16", sizeof(uint16_t), cast_bfloat16},
-};
 
 /* Reads the non-negative integer `value` of at most `limit`. */
 static bool get_integer(const json_t *value, json_int_t limit, json_int_t *out)
@@ -276,50 +257,48 @@ static int by_begin(const void *a, const void *b)
 /* Copies a tensor's elements as float32 to `out`; returns how many there are. */
 static size_t cast(const char *data, const span *s, float *out)
 {
-    size_t n = (s->end - s->begin) / s->element->size_bytes;
-    if (s->element->cast == NULL)
-        memcpy(out, data + s->begin, n * sizeof *out);
-    for (size_t i = 0; i < n && s->element->cast != NULL; i++)
-        out[i] = s->element->cast(data + s->begin + i * s->element->size_bytes);
+    const element *e = s->element;
+    size_t n = (s->end - s->begin) / e->size_bytes;
+    const char *at = data + s->begin;
+    if (e == &ELEMENTS[F32])
+        memcpy(out, at, n * sizeof *out);
+    for (size_t i = 0; i < n && e != &ELEMENTS[F32]; i++, at += e->size_bytes) {
+        double value = 0;
+        uint16_t bits = 0;
+        if (e == &ELEMENTS[F64])
+            memcpy(&value, at, sizeof value);
+        else
+            memcpy(&bits, at, sizeof bits);
+        out[i] = e == &ELEMENTS[F64]   ? (float)value
+                 : e == &ELEMENTS[F16] ? f16_to_f32(bits)
+                                       : bf16_to_f32(bits);
+    }
     return n;
-}
-
-/* All tensors, if one is not float32: those after it may not lie as floats must. */
-static status cast_tensors(safetensors *file, const span *spans)
-{
-    size_t count = 0, at = 0;
-    bool plain = true;
-    for (size_t i = 0; i < file->n_tensors; i++) {
-        count += (spans[i].end - spans[i].begin) / spans[i].element->size_bytes;
-        plain = plain && spans[i].element->cast == NULL;
-    }
-    if (plain)
-        return STATUS_OK;
-    TRY(memory_alloc(sizeof *file->cast * (count + 1), (void **)&file->cast));
-    for (size_t i = 0; i < file->n_tensors; i++) {
-        file->tensors[i].data = file->cast + at;
-        at += cast(file->data, &spans[i], file->cast + at);
-    }
-    return STATUS_OK;
 }
 
 /* Sorted spans must follow one another from the first byte to the last. */
 static status place_tensors(safetensors *file, const span *spans)
 {
-    size_t at = 0;
+    size_t at = 0, count = 0;
     for (size_t i = 0; i < file->n_tensors; i++) {
         const span *s = &spans[i];
         if (s->begin != at)
             return FAIL(STATUS_INVALID, "%s: tensor '%.64s' begins at byte %zu, expected %zu",
                         file->path, s->tensor.name, s->begin, at);
-        file->tensors[i] = s->tensor;
-        file->tensors[i].data = (const float *)(const void *)(file->data + at);
+        count += (s->end - s->begin) / s->element->size_bytes;
         at = s->end;
     }
     if (at != file->data_bytes)
         return FAIL(STATUS_INVALID, "%s: the tensors end at byte %zu of %zu", file->path, at,
                     file->data_bytes);
-    return cast_tensors(file, spans);
+    TRY(memory_alloc(sizeof *file->floats * count, (void **)&file->floats));
+    count = 0;
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        file->tensors[i] = spans[i].tensor;
+        file->tensors[i].data = file->floats + count;
+        count += cast(file->data, &spans[i], file->floats + count);
+    }
+    return STATUS_OK;
 }
 
 static status check_metadata(const safetensors *file)
@@ -417,19 +396,19 @@ static status refuse_other(const char *path, const char *data)
                                                   : "");
 }
 
-/* Parses the header, then moves the data to the start of the buffer, so that floats are aligned. */
+/* Parses the header, and finds the data after it. */
 static status take_header(safetensors *file, size_t size_bytes)
 {
     uint64_t length = 0;
     if (size_bytes < PREFIX_BYTES)
         return FAIL(STATUS_INVALID, "%s: %zu bytes are too few for a safetensors file", file->path,
                     size_bytes);
-    if (is_torch_save(file->data, size_bytes))
+    if (is_torch_save(file->bytes, size_bytes))
         return refuse_torch_save(file->path);
-    memcpy(&length, file->data, sizeof length);
+    memcpy(&length, file->bytes, sizeof length);
     bool fits = length <= SAFETENSORS_MAX_HEADER && length <= size_bytes - PREFIX_BYTES;
-    if (length > UINT32_MAX || (!fits && is_gzip(file->data)))
-        return refuse_other(file->path, file->data);
+    if (length > UINT32_MAX || (!fits && is_gzip(file->bytes)))
+        return refuse_other(file->path, file->bytes);
     if (!fits)
         return FAIL(STATUS_INVALID,
                     "%s: not a safetensors file: a header of %" PRIu64
@@ -437,7 +416,7 @@ static status take_header(safetensors *file, size_t size_bytes)
                     file->path, length, size_bytes);
     json_error_t error;
     file->header =
-        json_text_parse(file->data + PREFIX_BYTES, length, JSON_REJECT_DUPLICATES, &error);
+        json_text_parse(file->bytes + PREFIX_BYTES, length, JSON_REJECT_DUPLICATES, &error);
     if (file->header == NULL && json_error_code(&error) == json_error_out_of_memory)
         return FAIL(STATUS_NO_MEMORY, "%s: its header", file->path);
     if (file->header == NULL) {
@@ -449,9 +428,9 @@ static status take_header(safetensors *file, size_t size_bytes)
     }
     if (!json_is_object(file->header))
         return FAIL(STATUS_INVALID, "%s: the header is not a JSON object", file->path);
-    file->hash = fnv1a(FNV1A_START, file->data, PREFIX_BYTES + length);
+    file->hash = fnv1a(FNV1A_START, file->bytes, PREFIX_BYTES + length);
     file->data_bytes = size_bytes - PREFIX_BYTES - length;
-    memmove(file->data, file->data + PREFIX_BYTES + length, file->data_bytes);
+    file->data = file->bytes + PREFIX_BYTES + length;
     return STATUS_OK;
 }
 
@@ -465,7 +444,7 @@ status safetensors_open(const char *path, safetensors **out)
     if (file->path == NULL)
         st = FAIL(STATUS_NO_MEMORY, "%s: its name", path);
     if (st == STATUS_OK)
-        st = file_read(path, MAX_FILE_BYTES, &file->data, &size_bytes);
+        st = file_read(path, MAX_FILE_BYTES, &file->bytes, &size_bytes);
     if (st == STATUS_OK)
         st = take_header(file, size_bytes);
     if (st == STATUS_OK)
@@ -486,8 +465,8 @@ void safetensors_close(safetensors *file)
         return;
     json_decref(file->header);
     free(file->tensors);
-    free(file->cast);
-    free(file->data);
+    free(file->floats);
+    free(file->bytes);
     free(file->path);
     free(file);
 }

@@ -24,14 +24,14 @@ typedef struct schedule_options {
     int64_t warmup_steps; /* LinearLR's total_iters; 0: no warm-up. onecycle has none */
     double warmup_factor; /* LinearLR's start_factor, above 0, at most 1 */
     int64_t epoch_steps;  /* optimizer steps of an epoch */
-    int64_t total_steps;  /* of the whole run */
+    int64_t total_steps;  /* the whole run has */
 } schedule_options;
 
 /* A place in the schedule. */
 typedef struct schedule {
     schedule_options options;
     int64_t step; /* from 0 */
-    double lr;    /* of that step */
+    double lr;    /* that step's */
 } schedule;
 
 status schedule_kind_parse(const char *name, schedule_kind *out);

@@ -10,7 +10,6 @@
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/module.h"
 #include "base/text.h"
 #include "data/dataset.h"
@@ -236,12 +235,12 @@ enum { FETCH_NAME_BYTES = 64 };
 typedef struct fetch_progress {
     int64_t started_ns, next_line_ns;
     int64_t ended_ns;            /* 0: it is open */
-    uint64_t all_bytes;          /* of all files */
+    uint64_t all_bytes;          /* all files' */
     status_line line;            /* whose lock what follows has */
-    char name[FETCH_NAME_BYTES]; /* of the file under way */
-    uint64_t before_bytes;       /* of the files before it */
-    uint64_t done_bytes;         /* of it */
-    uint64_t came_bytes;         /* of all files; without what was there before */
+    char name[FETCH_NAME_BYTES]; /* the file's that is under way */
+    uint64_t before_bytes;       /* what the files before it have */
+    uint64_t done_bytes;         /* what is there of it */
+    uint64_t came_bytes;         /* for all files, without what was there before */
     bool begins;                 /* nothing was told of the file yet */
 } fetch_progress;
 
@@ -329,10 +328,7 @@ enum { LOCK_POLL_MS = 50, OWN_MIRRORS = DOWNLOAD_MIRRORS_MAX - DATASET_MIRRORS_M
 
 typedef struct fetching {
     const options *opts;
-    const dataset_facts *facts;
-    set_report set;
-    bool wanted[MNIST_FILES_COUNT]; /* their .gz is to be fetched */
-    int n_fetched;
+    set_report set; /* of a file that is not right the .gz is to be fetched */
     stop_signals signals;
     int lock_fd;
     download download;
@@ -364,8 +360,8 @@ static status list_mirrors(fetching *f)
                  url[length - 1] == '/' ? "" : "/");
         d->mirrors[d->n_mirrors++] = own;
     }
-    for (int i = 0; i < DATASET_MIRRORS_MAX && f->facts->mirrors[i] != NULL; i++)
-        d->mirrors[d->n_mirrors++] = f->facts->mirrors[i];
+    for (int i = 0; i < DATASET_MIRRORS_MAX && f->set.facts->mirrors[i] != NULL; i++)
+        d->mirrors[d->n_mirrors++] = f->set.facts->mirrors[i];
     return STATUS_OK;
 }
 
@@ -401,9 +397,8 @@ static status look(fetching *f, int *n_wanted)
                 STATUS_INVALID,
                 "%s is there, and is not the file of %s: name another folder with --data-dir, "
                 "or move it away",
-                is_other ? path : row->path, f->facts->title);
-        f->wanted[i] = row->verdict != VERDICT_RIGHT;
-        *n_wanted += f->wanted[i];
+                is_other ? path : row->path, f->set.facts->title);
+        *n_wanted += row->verdict != VERDICT_RIGHT;
     }
     return STATUS_OK;
 }
@@ -415,7 +410,7 @@ static status refuse_offline(const fetching *f)
     return FAIL(STATUS_INVALID,
                 "--offline: %s is not complete in %s: %s; without --offline it is fetched from "
                 "%.200s",
-                f->facts->title, f->set.location.folder,
+                f->set.facts->title, f->set.location.folder,
                 names[0] != '\0' ? names : "not all of it can be verified", f->download.mirrors[0]);
 }
 
@@ -443,8 +438,8 @@ static status fetch_wanted(fetching *f)
 {
     for (int i = 0; i < MNIST_FILES_COUNT; i++) {
         char path[FILE_PATH_BYTES], name[FETCH_NAME_BYTES];
-        const dataset_file *want = &f->facts->files[i];
-        if (!f->wanted[i])
+        const dataset_file *want = &f->set.facts->files[i];
+        if (f->set.rows[i].verdict == VERDICT_RIGHT)
             continue;
         snprintf(name, sizeof name, "%s.gz",
                  mnist_files_name(mnist_files_split(i), mnist_files_kind(i)));
@@ -452,7 +447,6 @@ static status fetch_wanted(fetching *f)
         TRY(place_of(f, i, path));
         TRY(download_file(&f->download, name, want, path));
         f->set.rows[i].fetched = true;
-        f->n_fetched++;
     }
     return STATUS_OK;
 }
@@ -473,7 +467,8 @@ static status transfer(fetching *f)
     }
     TRY(curl->transfer->open(&d->handle));
     for (int i = 0; i < MNIST_FILES_COUNT; i++)
-        all_bytes += f->wanted[i] ? f->facts->files[i].size_bytes : 0;
+        if (f->set.rows[i].verdict != VERDICT_RIGHT)
+            all_bytes += f->set.facts->files[i].size_bytes;
     d->http = curl->transfer;
     d->connect_timeout_ms = (int)(f->opts->data.connect_timeout * 1000);
     d->stall_timeout_s = (int)f->opts->data.stall_timeout;
@@ -518,10 +513,13 @@ static status print_result(const fetching *f)
         return STATUS_OK;
     }
     set_report_print(&f->set);
-    if (f->n_fetched == 0)
+    int n = 0;
+    for (int i = 0; i < MNIST_FILES_COUNT; i++)
+        n += f->set.rows[i].fetched;
+    if (n == 0)
         puts("nothing was missing");
     else
-        printf("fetched %d file%s, %.1f MB in %.1f s\n", f->n_fetched, f->n_fetched == 1 ? "" : "s",
+        printf("fetched %d file%s, %.1f MB in %.1f s\n", n, n == 1 ? "" : "s",
                (double)f->progress.came_bytes * 1e-6, fetch_progress_s(&f->progress));
     return STATUS_OK;
 }
@@ -564,17 +562,8 @@ static int fetch_set(fetching *f, dataset_kind kind)
 /* Returns the exit code. However many processes call this at once for a folder, one fetches. */
 static int fetch(const options *opts, dataset_kind kind)
 {
-    void *memory = NULL;
-    status st = memory_alloc(sizeof(fetching), &memory);
-    if (st != STATUS_OK)
-        return exit_code_failed(st, EXIT_CODE_INTERNAL);
-    fetching *f = memory;
-    f->opts = opts;
-    f->set.facts = f->facts = dataset_kind_facts(kind);
-    f->lock_fd = -1;
-    int code = fetch_set(f, kind);
-    free(f);
-    return code;
+    fetching f = {.opts = opts, .set.facts = dataset_kind_facts(kind), .lock_fd = -1};
+    return fetch_set(&f, kind);
 }
 
 enum { GAP = 2, SHOWN_AT_FIRST = 10, CAPTION_BYTES = IDX_SIDE + 1, SHOWN_BYTES = 40 };
@@ -585,7 +574,7 @@ typedef struct showing {
     dataset set;
     picture_style style;
     int columns;       /* pictures side by side */
-    uint32_t *indices; /* of the row of pictures that is not printed yet */
+    uint32_t *indices; /* the row of pictures that is not printed yet */
     int n;
     json_t *list; /* NULL: pictures are printed */
     int shown;
@@ -728,52 +717,34 @@ static int show(const options *opts, dataset_kind kind)
     return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_USAGE);
 }
 
-/* Of n sets; free with free(). */
-static status alloc_reports(int n, set_report **out)
-{
-    void *memory = NULL;
-    TRY(memory_alloc(sizeof **out * (size_t)n, &memory));
-    *out = memory;
-    return STATUS_OK;
-}
-
 /* All data sets, or the one that is asked for. */
 static int info(const options *opts, dataset_kind asked)
 {
-    set_report *sets = NULL;
+    set_report sets[DATASET_KINDS];
     bool one = options_given(opts, "dataset");
     int n = 0;
-    status st = alloc_reports(DATASET_KINDS, &sets);
-    if (st != STATUS_OK)
-        return exit_code_failed(st, EXIT_CODE_INTERNAL);
     for (int kind = 0; kind < DATASET_KINDS; kind++)
         if (!one || kind == (int)asked)
             set_report_find((dataset_kind)kind, opts->data_dir, &sets[n++]);
-    st = opts->json ? set_report_print_json(sets, n) : STATUS_OK;
+    status st = opts->json ? set_report_print_json(sets, n) : STATUS_OK;
     for (int i = 0; i < n && !opts->json; i++)
         set_report_print(&sets[i]);
-    free(sets);
     return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_INTERNAL);
 }
 
 static int verify(const options *opts, dataset_kind asked)
 {
-    set_report *set = NULL;
-    int code = EXIT_CODE_INTERNAL;
-    status st = alloc_reports(1, &set);
-    if (st != STATUS_OK)
-        return exit_code_failed(st, code);
-    set_report_find(asked, opts->data_dir, set);
+    set_report set;
+    status st = STATUS_OK;
+    set_report_find(asked, opts->data_dir, &set);
     if (opts->json)
-        st = set_report_print_json(set, 1);
+        st = set_report_print_json(&set, 1);
     else
-        set_report_print(set);
-    if (st == STATUS_OK) {
-        code = EXIT_CODE_DATA;
-        st = set_report_check(set);
-    }
-    free(set);
-    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, code);
+        set_report_print(&set);
+    if (st != STATUS_OK)
+        return exit_code_failed(st, EXIT_CODE_INTERNAL);
+    st = set_report_check(&set);
+    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_DATA);
 }
 
 typedef int data_action(const options *opts, dataset_kind asked);

@@ -33,7 +33,7 @@ enum { RUN_WATCH_GENERATION_BYTES = 64 };
 
 typedef struct run_watch {
     char folder[FILE_PATH_BYTES];     /* "": there is only a model */
-    char model_path[FILE_PATH_BYTES]; /* of the safetensors file */
+    char model_path[FILE_PATH_BYTES]; /* the safetensors file's */
     struct stat model;                /* that the caller has dealt with, or zeros */
 } run_watch;
 
@@ -186,14 +186,14 @@ enum { SITE_BODY_BYTES = 1 << 20, SITE_HOSTS = 4 };
 
 typedef struct site {
     trained_model model;
-    int loads; /* of the model; 0: there is none yet */
+    int loads; /* how often the model was loaded; 0: there is none yet */
     run_watch watch;
     dataset examples;                 /* count 0: there are none */
     const dataset_facts *examples_of; /* NULL: no model has been loaded */
     bool model_waits; /* it cannot be loaded now, but perhaps later: that was told */
     bool checks_host; /* only this machine is to reach it: any other name for it is refused */
     char hosts[SITE_HOSTS][SOCKET_ADDRESS_BYTES]; /* the names that it has, with the port */
-    char *text;                                   /* of the last answer */
+    char *text;                                   /* the last answer's */
 } site;
 
 enum { EXAMPLES = 12 };

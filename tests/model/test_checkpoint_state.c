@@ -142,8 +142,8 @@ START_TEST(a_state_without_hashes_is_read)
     write_state_of_before();
     expect_newest(2);
     /* The three steps are compared nevertheless. */
-    ck_assert_int_eq(file_copy(in_scratch("checkpoints/00000001/model.safetensors"),
-                               strdupa(in_scratch("checkpoints/00000002/model.safetensors"))),
+    const char *other = strdupa(in_scratch("checkpoints/00000001/model.safetensors"));
+    ck_assert_int_eq(file_copy(other, in_scratch("checkpoints/00000002/model.safetensors")),
                      STATUS_OK);
     expect_newest(1);
 }
