@@ -10,8 +10,7 @@ static const char *browser;
 
 static bool is_there(const char *name)
 {
-    const char *const argv[] = {name, "--version", NULL};
-    program p = program_start(argv);
+    program p = program_start(WORDS(name, "--version"));
     program_wait(&p, BROWSER_S);
     bool found = p.exit_code == 0;
     program_close(&p);
@@ -37,21 +36,10 @@ program browser_open(const char *path, int width)
     snprintf(url, sizeof url, "file://%s", path);
     snprintf(profile, sizeof profile, "--user-data-dir=%s", test_folder_path("profile"));
     snprintf(size, sizeof size, "--window-size=%d,900", width);
-    const char *const argv[] = {browser,
-                                "--headless",
-                                "--no-sandbox",
-                                "--disable-gpu",
-                                "--disable-dev-shm-usage",
-                                "--disable-background-networking",
-                                "--force-prefers-reduced-motion",
-                                "--enable-logging=stderr",
-                                "--v=0",
-                                size,
-                                profile,
-                                "--dump-dom",
-                                url,
-                                NULL};
-    program p = program_start(argv);
+    program p = program_start(WORDS(browser, "--headless", "--no-sandbox", "--disable-gpu",
+                                    "--disable-dev-shm-usage", "--disable-background-networking",
+                                    "--force-prefers-reduced-motion", "--enable-logging=stderr",
+                                    "--v=0", size, profile, "--dump-dom", url));
     program_wait(&p, BROWSER_S);
     return p;
 }
