@@ -17,7 +17,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { AUGMENTATION_SIDE = 28 }; /* of an image */
+enum { AUGMENTATION_SIDE = 28 }; /* an image's */
 
 /* Bounds of what is drawn evenly on both sides of no change. All 0: images stay as they are. */
 typedef struct augmentation {

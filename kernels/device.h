@@ -27,11 +27,11 @@ typedef struct device_options {
     const char *name;         /* "cpu", "reference" (plain loops), "cuda" (a module), or "auto":
                                  cuda if a module, a driver and a GPU are found, else cpu */
     int threads;              /* >= 1: host threads that compute */
-    int index;                /* of the GPU among those that CUDA_VISIBLE_DEVICES leaves */
+    int index;                /* the GPU's, among those that CUDA_VISIBLE_DEVICES leaves */
     enum precision precision; /* cpu: F32 or BF16; the other hosts: F32; cuda: any */
-    const char *isa;          /* of the cpu device: "avx512", "avx2", "generic"; NULL or "auto": the
+    const char *isa;          /* the cpu device's: "avx512", "avx2", "generic"; NULL or "auto": the
                                  best that the processor has */
-    bool dense;               /* of the cpu device: it multiplies zeros, too */
+    bool dense;               /* the cpu device multiplies zeros, too */
 } device_options;
 
 enum { DEVICE_TEXT_BYTES = 256, DEVICE_ID_BYTES = 48, DEVICE_MODEL_BYTES = 72 };
@@ -44,12 +44,12 @@ typedef struct device {
     size_t element_bytes;                /* device_element_bytes */
     device_stream *stream;               /* its work is enqueued here; NULL: a host device */
     char description[DEVICE_TEXT_BYTES]; /* "avx512 kernels", "cuda:0 NVIDIA H200 (GPU-...)" */
-    char id[DEVICE_ID_BYTES];            /* of the GPU, the same in all processes: its UUID; "": a
+    char id[DEVICE_ID_BYTES];            /* the GPU's UUID, the same in all processes; "": a
                                             host device */
     const char *emulation;               /* NULL, or what stands in for the hardware */
     int64_t memory_bytes, memory_peak;   /* memory in use by tensors and plans: now, and the peak */
-    unsigned large_blocks;               /* of a host device: so many were allocated (host.c) */
-    struct trace_lane *lane; /* of the thread that uses it (base/trace.h); NULL: no trace */
+    unsigned large_blocks;               /* so many a host device allocated (host.c) */
+    struct trace_lane *lane;             /* its user's thread's (base/trace.h); NULL: no trace */
 
     struct stream_trace *stream_trace; /* kernels/stream_trace.h; NULL: no trace, or no stream */
 
@@ -69,7 +69,7 @@ typedef struct device_choice {
     int piece;               /* images that go at once */
     int64_t engine;          /* the library's number of it; -1: none, our own kernels do it */
     int64_t workspace_bytes; /* that it uses */
-    char notes[160];         /* of the library about the engine; if there is none, why */
+    char notes[160];         /* what the library says of the engine; if there is none, why */
 } device_choice;
 
 /* `bytes` more of the device's memory are in use, or, negative, fewer. */

@@ -16,7 +16,7 @@ enum { LARGE_BYTES = 256 << 10, PLACE_BYTES = 17 * 64, PLACES = 8 };
 
 /* Stands in front of each block of a device and is as wide as its alignment. */
 typedef struct host_block {
-    _Alignas(64) size_t size_bytes; /* of all, this included */
+    _Alignas(64) size_t size_bytes; /* this struct's, and what follows it */
     void *memory;                   /* what holds it */
 } host_block;
 
@@ -136,7 +136,8 @@ status host_cross_entropy(device *dev, const loss_input *in, const step_state *s
     (void)dev;
     int classes = in->classes;
     double even = (double)in->smoothing / classes;
-    const double target[] = {even, even + 1 - (double)in->smoothing}; /* of others, of the label */
+    const double target[] = {even,
+                             even + 1 - (double)in->smoothing}; /* other classes', the label's */
     float grad_scale = dlogits != NULL ? state->plan.grad_scale : 0.0f;
     double loss = 0;
     int64_t hits = 0;

@@ -137,7 +137,7 @@ typedef struct param_gradients {
 typedef struct conv2d conv2d; /* a plan; each device defines its own struct */
 
 typedef struct conv2d_shape {
-    int channels, height, width; /* of the input */
+    int channels, height, width; /* the input's */
     int out_channels, kernel;    /* stride 1, no padding */
     bool plain_input;            /* the input is plain NCHW (the batch), not private */
     bool relu;                   /* the output is relu(conv), not conv */
@@ -172,7 +172,7 @@ typedef struct dropout {
 
 /* z (n, C, H, W) -> y (n, C, H/2, W/2): relu, 2x2 max-pooling with stride 2, dropout. */
 typedef struct pool_shape {
-    int channels, height, width; /* of the input; height and width even, channels % 16 == 0 */
+    int channels, height, width; /* the input's; height and width even, channels % 16 == 0 */
     int n;
 } pool_shape;
 
@@ -267,7 +267,8 @@ typedef struct loss_input {
     const float *logits;
     const uint8_t *labels;
     int n, classes;
-    float smoothing; /* of labels: each class gets smoothing / classes of every sample's target, the
+    float
+        smoothing; /* the labels': each class gets smoothing / classes of every sample's target, the
                         label's class the rest. 0: all is the label's */
 } loss_input;
 
@@ -276,7 +277,7 @@ typedef struct score {
     double loss_sum;  /* over samples, in nats */
     double last_loss; /* mean over the last batch */
     int64_t correct;  /* samples whose largest logit (first of equals) is the label's */
-    double grad_norm; /* of the last step, before its gradients were clipped; 0: they are not */
+    double grad_norm; /* the last step's, before its gradients were clipped; 0: they are not */
 } score;
 
 /* Softmax cross-entropy, torch's CrossEntropyLoss. Adds to *totals, device memory. dlogits (n,

@@ -18,13 +18,13 @@
 
 /* What the host knows of a step before it begins. */
 typedef struct step_plan {
-    uint32_t first; /* of this rank's samples in its order of the epoch */
+    uint32_t first; /* where this rank's samples begin in its order of the epoch */
     uint32_t epoch;
     float grad_scale; /* factor of each sample's loss gradient: world_size / the samples of this
                          optimizer step over all ranks. DDP multiplies by 1 / world_size, so the
                          step's gradient is the exact mean even if batch sizes differ */
     float lr;
-    float beta1, beta2; /* of adam; 0: the optimizer has none */
+    float beta1, beta2; /* adam's; 0: the optimizer has none */
     int64_t step;       /* optimizer steps begun, this one included; 0: an evaluation, which leaves
                            `scaling` as it is */
     bool scale_loss;    /* dynamic loss scaling (fp16) */
@@ -39,7 +39,7 @@ typedef struct loss_scaling {
     float scale;        /* 0: not begun */
     int32_t good_steps; /* since the scale last changed */
     int64_t skipped;    /* steps, in total */
-    uint32_t overflow;  /* of the current step: some gradient is not finite. Set after the
+    uint32_t overflow;  /* some gradient of the current step is not finite. Set after the
                            all-reduce, so all ranks see the same */
 } loss_scaling;
 

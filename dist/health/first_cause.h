@@ -94,7 +94,7 @@ static inline uint64_t first_cause_bit(int rank)
 /* What this rank waits for. */
 typedef struct awaited {
     uint64_t only;    /* bits of the peers that it needs; 0: all */
-    uint64_t number;  /* of the collective */
+    uint64_t number;  /* the collective's */
     int64_t since_ns; /* when it began, or when the one before had ended */
 } awaited;
 

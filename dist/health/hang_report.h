@@ -56,7 +56,7 @@ void flight_recorder_write(const flight_recorder *recorder, FILE *file);
 
 typedef struct hang_report_options {
     struct store *store; /* NULL: none, or out of reach */
-    const char *folder;  /* of the status pages of this host's ranks; NULL */
+    const char *folder;  /* where the status pages of this host's ranks are; NULL */
     const rank_status *page;
     int rank, world_size, attempt;
     int64_t wait_ms; /* for ranks of other hosts to publish their status */

@@ -61,7 +61,7 @@ typedef struct page_collective {
     _Atomic uint64_t count;
     _Atomic int64_t since_ns;
     _Atomic uint32_t kind, type, label;
-    _Atomic int32_t peer; /* of a send or receive */
+    _Atomic int32_t peer; /* whom a send or receive waits for */
 } page_collective;
 
 /* Of one file; every number may be read by another process at any time. */
@@ -284,7 +284,7 @@ static void say_doing(const rank_status *page, rank_snapshot *out)
         snprintf(what, sizeof what, "%s", now < N_MOMENTS ? moment_about(now)->doing : "somewhere");
     if (since_ns < 0 || since_ns > now_ns) /* torn, or overwritten */
         since_ns = now_ns;
-    if (out->step > 0 && out->epoch >= 0 && out->epoch < INT64_MAX) /* of the run */
+    if (out->step > 0 && out->epoch >= 0 && out->epoch < INT64_MAX) /* it trains */
         snprintf(where, sizeof where, ", step %" PRId64 " in epoch %" PRId64, out->step,
                  out->epoch + 1);
     snprintf(out->doing, sizeof out->doing, "%.200s%s, %.1f s ago", what, where,

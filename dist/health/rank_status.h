@@ -102,7 +102,7 @@ typedef struct rank_snapshot {
     int rank, pid, attempt;
     char host[64];
     rank_state state;
-    moment now;                         /* of the page; N_MOMENTS: it cannot be told */
+    moment now;                         /* the latest on the page; N_MOMENTS: unknown */
     int64_t epoch, step;                /* step: of the run, from 1; 0: none has begun */
     double loss, images_per_s;          /* rank 0's, as last told; images_per_s 0: never */
     uint64_t entered, waits;            /* numbers of collectives; 0: none */

@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-    PIECE_IMAGES = 16, /* of a piece, at least */
-    MAX_PIECES = 16,   /* of a batch: a piece has 300 KB of gradients */
+    PIECE_IMAGES = 16, /* a piece has at least */
+    MAX_PIECES = 16,   /* a batch's: a piece has 300 KB of gradients */
 };
 
 /* By kind. */
@@ -29,7 +29,7 @@ typedef struct conv_block_plan {
     cpu_state *cpu;
     /* scratch: (members of the team); partial: (pieces); kept: (max_n) */
     float *prepared, *scratch, *partial, *kept;
-    int nonzero; /* of a backward's dy */
+    int nonzero; /* a backward's dy has */
 } conv_block_plan;
 
 static conv_block_plan *plan_of(conv_block *plan)

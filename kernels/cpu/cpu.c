@@ -46,14 +46,14 @@ static void bind_members(device *dev, const cores *own)
  * of the next image are asked for while one is normalised. */
 
 enum {
-    IMAGES = 8, /* of a piece */
+    IMAGES = 8, /* a piece's */
     LINE_BYTES = 64,
 };
 
 typedef struct gather_job {
     const vector_ops *vec;
     const gather_source *source;
-    const uint32_t *order; /* of the batch */
+    const uint32_t *order; /* the batch's */
     uint32_t epoch;
     int n;
     const gather_output *out;

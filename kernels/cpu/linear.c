@@ -30,9 +30,9 @@ enum {
     PANEL_STEP = 16,       /* a panel's width is a multiple of it */
     STRETCHES = 4,         /* at most */
     STRETCH_PANELS = 3,    /* at least, if there is more than one stretch */
-    SAMPLES = SPARSE_SIDE, /* of a block */
+    SAMPLES = SPARSE_SIDE, /* a block's */
     ROUND = 4 * SAMPLES,
-    FINISH_SAMPLES = 16, /* of a piece */
+    FINISH_SAMPLES = 16, /* a piece's */
     CHUNK = 128,         /* outputs, at most */
     LANES = 16,          /* a product has a multiple of it as outputs */
     SPARSE_OUTPUTS = 32, /* at least: to make lists for less takes longer than the product */
@@ -51,7 +51,7 @@ typedef struct linear_plan {
      * inputs; `rows` is 0 if it is dense. */
     sparse_panel *lists; /* (panels) */
     const float *listed; /* the batch; NULL: none */
-    atomic_int nonzero;  /* of the batch: elements that are not the background */
+    atomic_int nonzero;  /* the batch's elements that are not the background */
 } linear_plan;
 
 static linear_plan *plan_of(linear *plan)
@@ -208,13 +208,13 @@ status cpu_linear_export(linear *plan, const float *weight, float *plain)
 /* One round: n samples of a batch. */
 typedef struct linear_job {
     linear_plan *p;
-    int first, n;                 /* of the batch */
+    int first, n;                 /* the batch's */
     const float *x, *weight, *dy; /* x and dy of the round */
     const linear_epilogue *epilogue;
-    float *y; /* of the batch */
+    float *y; /* the batch's */
     const param_gradients *gradients;
-    const float *input; /* of the round; NULL: no relu */
-    float *dx, scale;   /* of the round */
+    const float *input; /* the round's; NULL: no relu */
+    float *dx, scale;   /* the round's */
 } linear_job;
 
 /* n rows of `width` floats lie too far apart for a processor to see a pattern. */

@@ -16,7 +16,7 @@
 enum {
     WIDE = BLOCK == 16 ? 4 : 2, /* vectors */
     WIDE_ROWS = 6,
-    NARROW_ROWS = 12, /* of a tile of less vectors */
+    NARROW_ROWS = 12, /* rows of a tile of fewer vectors */
 };
 
 INLINE void matmul_tile(const matmul_args *m, int rows, int vectors)
@@ -104,13 +104,13 @@ INLINE bool matmul_next(matmul_place *at, int rows, int columns)
 
 MATMUL_TABLE(matmul)
 
-enum { LINE_FLOATS = 16 }; /* of a line of cache */
+enum { LINE_FLOATS = 16 }; /* a line of cache has */
 
 /* Where the loading of a matmul_ahead is. */
 typedef struct ahead_place {
     const float *row;
     int line, left; /* floats of the row before it; lines of all */
-    int share;      /* of a part of the product */
+    int share;      /* a part's of the product */
 } ahead_place;
 
 /* For a product that is made in `parts` parts. */

@@ -11,7 +11,7 @@ typedef struct cpu_state {
     team *team;
     const vector_ops *vec;
     bool dense;     /* no zeros are left out */
-    float *scratch; /* of the operation under way: what it leaves there, the next may overwrite */
+    float *scratch; /* the operation's under way: what it leaves there, the next may overwrite */
     size_t scratch_floats;
 } cpu_state;
 

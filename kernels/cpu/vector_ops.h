@@ -58,7 +58,7 @@ enum {
 typedef struct sparse_panel {
     int rows, columns;        /* rows 0: there are no lists */
     float background;         /* x0 */
-    int16_t end[SPARSE_SIDE]; /* of each row's list; the next row's begins there */
+    int16_t end[SPARSE_SIDE]; /* where each row's list ends; the next row's begins there */
     uint8_t column[SPARSE_MOST + SPARSE_SLACK];
     float value[SPARSE_MOST + SPARSE_SLACK]; /* less x0 */
 } sparse_panel;
@@ -94,9 +94,9 @@ typedef enum conv_block_kind {
 } conv_block_kind;
 
 typedef struct conv_block_sizes {
-    int images;                        /* of a group, at most */
+    int images;                        /* a group has, at most */
     size_t prepared, scratch, partial; /* in floats */
-    size_t kept; /* of an image, from forward to backward, in floats; 0: nothing */
+    size_t kept;                       /* floats an image keeps from forward to backward; 0: none */
 } conv_block_sizes;
 
 /* Images [first, first + count) of a batch. */

@@ -36,7 +36,7 @@ typedef struct conv_cudnn {
     device *dev;
     conv2d_shape shape;
     cudnnDataType_t type;
-    size_t x_bytes, y_bytes; /* of one image */
+    size_t x_bytes, y_bytes; /* one image's */
     int tries;               /* engines that are timed */
     conv_choices choices[CONV_PASSES];
 } conv_cudnn;
@@ -307,7 +307,7 @@ typedef struct plan_state {
     size_t weights;
     conv_sums sums;    /* dw and db of the first convolution, else db */
     conv_cudnn *cudnn; /* NULL: the first convolution */
-    void *dw;          /* of the activations' type: cuDNN's output, converted into the arena
+    void *dw;          /* in the activations' type: cuDNN's output, converted into the arena
                           afterwards */
 } plan_state;
 

@@ -40,7 +40,7 @@ enum { CONV_ALIGNMENT = 16, CONV_GRAPH_PARTS = 12 }; /* bytes; descriptors below
 
 typedef struct conv_graph {
     cudnnBackendDescriptor_t graph, parts[CONV_GRAPH_PARTS];
-    int count; /* of parts */
+    int count; /* parts in use */
 } conv_graph;
 
 /* x (n, C, H, W), w (O, C, K, K), y (n, O, OH, OW), bias (1, O, 1, 1): all of `type`; products are
@@ -61,7 +61,8 @@ void conv_graph_close(conv_graph *g);
 
 /* The device for cuDNN: a handle, or the device's properties. */
 typedef struct conv_target {
-    conv_attribute heuristics, plan; /* of the descriptors of engine heuristics and plans */
+    conv_attribute heuristics,
+        plan; /* that the descriptors of engine heuristics and of plans are given */
 } conv_target;
 
 /* An engine with its settings, ready for execution. */

@@ -19,14 +19,14 @@ template <unsigned SIDE> constexpr bool RELU = SIDE == 3;
 /* Of a thread: as many as there are registers for their weights. */
 template <unsigned SIDE> constexpr unsigned CHANNELS = SIDE == 3 ? 8 : 2;
 
-constexpr unsigned MAX_GROUPS = 8; /* of CHANNELS, in the output */
+constexpr unsigned MAX_GROUPS = 8; /* groups of CHANNELS in the output */
 template <unsigned SIDE> constexpr unsigned MAX_CHANNELS = MAX_GROUPS *CHANNELS<SIDE>;
 
 constexpr unsigned THREADS = 224;
 constexpr unsigned WARP = 32;
-constexpr unsigned PIXELS = 4; /* of a thread, when an image is fetched */
+constexpr unsigned PIXELS = 4; /* a thread's, when an image is fetched */
 constexpr unsigned MAX_PIXELS = PIXELS * THREADS;
-constexpr unsigned MIN_ROWS = 2; /* of a strip: no fewer than are fetched ahead */
+constexpr unsigned MIN_ROWS = 2; /* a strip's: no fewer than are fetched ahead */
 constexpr unsigned EVERY_LANE = 0xFFFFFFFFu;
 
 /* N elements as they come from memory, in as few registers as they fit in: unpacked when used. */
@@ -52,10 +52,10 @@ static __device__ inline void unpack(const raw<T, N> &from, float (&out)[N])
 /* How the threads share the work. A block does one part of every (step)th image. */
 struct layout {
     unsigned height, width, out_h, out_w, channels;
-    unsigned groups; /* of CHANNELS channels */
+    unsigned groups; /* each has CHANNELS channels */
     unsigned lanes;  /* threads of a strip: columns, and in each the groups */
-    unsigned strips; /* of a part */
-    unsigned parts;  /* of an image */
+    unsigned strips; /* a part's */
+    unsigned parts;  /* an image's */
     unsigned n;      /* images */
     unsigned step;   /* to a block's next image */
 };

@@ -38,7 +38,7 @@ typedef struct cuda_pool_sums {
     unsigned blocks;
 } cuda_pool_sums;
 
-enum { CUDA_POOL_BLOCKS = 8 }; /* of pool_backward, per multiprocessor */
+enum { CUDA_POOL_BLOCKS = 8 }; /* pool_backward's, per multiprocessor */
 
 /* Memory that cuda_alloc has handed out. */
 typedef struct cuda_block {
@@ -63,7 +63,7 @@ typedef struct cuda_state {
     size_t conv_workspace_bytes;
     void *loss_scratch;          /* loss.cu's */
     cuda_half_copy *half_copies; /* PRECISION_BF16 and PRECISION_F16 only */
-    cuda_relu_mask *masks;       /* of all linear layers */
+    cuda_relu_mask *masks;       /* all linear layers' */
     cuda_pool_sums pool_sums;
     device_choice *choices; /* choices.h */
     int choice_count;

@@ -21,7 +21,7 @@ enum { CANDIDATES = 8, BEST_ALIGNMENT = 16 };
 typedef struct matmul_shape {
     bool trans_a, trans_b;
     int m, n, k;
-    cudaDataType_t in, out; /* of A and B; of D and the bias */
+    cudaDataType_t in, out; /* the type of A and B; of D and the bias */
     cublasLtEpilogue_t epilogue;
     int64_t aux_ld; /* bits, if the epilogue writes or reads a relu mask */
 } matmul_shape;
@@ -30,7 +30,7 @@ typedef struct matmul_shape {
 typedef struct matmul_arrays {
     const void *a, *b;
     void *d;
-    const void *bias; /* of the epilogue: read, or written if it is a bias gradient */
+    const void *bias; /* the epilogue reads it, or writes it if it is a bias gradient */
     void *aux;
 } matmul_arrays;
 
@@ -257,7 +257,7 @@ typedef struct linear_plan {
     linear_shape s;
     device *dev;
     cached_matmul *known;
-    cuda_relu_mask mask; /* of this layer's output; bits NULL: never made */
+    cuda_relu_mask mask; /* this layer's output's; bits NULL: never made */
     bool is_skinny;      /* few outputs: own kernels, no cuBLASLt */
     skinny_linear skinny;
 } linear_plan;

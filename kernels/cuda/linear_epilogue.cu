@@ -11,7 +11,7 @@ struct epilogue_job {
     const float *bias;
     bool relu, drops;
     dropout drop;
-    float scale; /* of dropout: 1 / (1 - p) */
+    float scale; /* dropout's: 1 / (1 - p) */
 };
 
 /* Bit j: column first + j of row i is kept. One Philox block decides DROPOUT_BLOCK columns; all

@@ -11,7 +11,7 @@ constexpr unsigned LANES = DROPOUT_BLOCK; /* channels of a thread */
 constexpr unsigned CODE_BITS = 4;
 constexpr unsigned PASSED = 4; /* in a code, beside the winner 0..3 */
 
-typedef uint64_t pool_codes; /* of a thread's channels */
+typedef uint64_t pool_codes; /* a thread's channels' */
 
 /* Sizes of the output; `blocks` of LANES channels in a sample's. */
 struct pool_sizes {

@@ -71,7 +71,7 @@ constexpr unsigned WEIGHT_WARPS = 8, WEIGHT_THREADS = WEIGHT_WARPS * WARP;
 
 struct weights_job {
     layer_sizes s;
-    unsigned chunks, splits; /* of columns, of rows */
+    unsigned chunks, splits; /* how many parts columns and rows have */
     float *partials;         /* (splits, outputs, inputs + 1) */
     unsigned *tickets;       /* (chunks) */
     param_gradients out;
@@ -138,7 +138,7 @@ static __device__ inline void sum_rows(const weights_job &job, int rows, int col
 template <typename T>
 static __global__ void weights_kernel(weights_job job, const T *x, const T *dy)
 {
-    SHARED(float, tile, TILE *OUTPUTS); /* of dy; zeros after the last output */
+    SHARED(float, tile, TILE *OUTPUTS); /* dy's; zeros after the last output */
     SHARED(float, all, WEIGHT_WARPS *OUTPUTS *WARP);
     unsigned chunk = blockIdx.x % job.chunks, split = blockIdx.x / job.chunks;
     int lane = (int)(threadIdx.x % WARP), column = (int)(chunk * WARP) + lane;

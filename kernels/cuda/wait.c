@@ -95,7 +95,7 @@ status cuda_recover(device *dev, int64_t timeout_ms)
                 return FAIL(STATUS_DEVICE, "GPU %d does not end what was aborted", s->index);
         }
     }
-    (void)cudaGetLastError(); /* of what was aborted */
+    (void)cudaGetLastError(); /* what was aborted leaves an error */
     s->given_up = false;
     return STATUS_OK;
 }

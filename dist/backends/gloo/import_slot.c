@@ -167,7 +167,7 @@ status import_slot_redirect(const void *inside, const char *name, void *function
     return STATUS_OK;
 }
 
-enum { SEGMENT_BYTES = 1448 }; /* of Ethernet, less TCP's timestamps */
+enum { SEGMENT_BYTES = 1448 }; /* an Ethernet frame's, less TCP's timestamps */
 
 static _Thread_local loopback_mss thread_mode;
 

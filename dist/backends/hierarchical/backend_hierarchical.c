@@ -32,7 +32,7 @@
 typedef struct level {
     const process_group_ops *ops;
     const char *name; /* in messages, "between hosts" */
-    char key[16];     /* of its keys in the store, after the whole group's prefix: "host/0/" */
+    char key[16]; /* its keys in the store begin so, after the whole group's prefix: "host/0/" */
     bool one_host;
     bool numbers; /* its collectives get numbers of their own: gloo tells them apart by those */
     size_t shared_bytes;
@@ -40,7 +40,7 @@ typedef struct level {
     int n, rank; /* rank: this rank's number in it; -1: it is not in it */
 
     void *self;   /* NULL: nobody to talk to */
-    uint64_t seq; /* of the latest collective, if the level numbers them */
+    uint64_t seq; /* the latest collective's, if the level numbers them */
     bool failed;
 } level;
 
@@ -72,7 +72,7 @@ typedef struct hierarchical {
     size_t scratch_bytes;
     atomic_bool aborted;
     struct store *store;                     /* borrowed */
-    char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* of the group's keys in it */
+    char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* stands before the group's keys in it */
 } hierarchical;
 
 /* A collective on two levels: three steps, of which the middle one alone uses the network.
@@ -236,7 +236,7 @@ typedef struct chunk {
     void *sum;               /* set by ACROSS: an average's sum, of sum_count; NULL: none here */
     size_t sum_count;
     void (*end)(const hierarchical *h, const collective *c, const struct chunk *k);
-    void *work; /* of ACROSS */
+    void *work; /* ACROSS under way */
 } chunk;
 
 static unsigned char *bytes_at(const void *data, const collective *c, size_t elements)
@@ -546,12 +546,12 @@ static status failure_share(const hierarchical *h, status st)
 typedef struct hierarchical_work {
     struct hierarchical_work *next;
     collective what;
-    void *inner; /* of the group of all ranks; NULL: it passes through the levels */
+    void *inner; /* the work of the group of all ranks; NULL: it passes through the levels */
 } hierarchical_work;
 
 typedef struct backend {
     hierarchical h;
-    pthread_mutex_t lock; /* of all below: launches may come from another thread than waits */
+    pthread_mutex_t lock; /* guards all below: launches may come from another thread than waits */
     hierarchical_work *first, *last;
     spares works;
 } backend;

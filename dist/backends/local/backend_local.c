@@ -34,7 +34,7 @@ typedef struct local_message {
     int rank; /* whose it is; what.root is the other one */
     local_message_state state;
     bool is_kept;         /* a send that is done for its sender: the list's own */
-    unsigned char data[]; /* of such a one */
+    unsigned char data[]; /* what such a one sends */
 } local_message;
 
 /* Oldest first. */
@@ -161,23 +161,23 @@ enum { DROP_MS = 10000 }; /* longer than anybody copies */
 typedef enum local_count { BEGUN, ENDED, COUNTS } local_count;
 
 typedef struct local_rank {
-    uint64_t counts[COUNTS]; /* of collectives */
-    collective what;         /* of the latest begun */
+    uint64_t counts[COUNTS]; /* collectives begun and ended */
+    collective what;         /* the latest begun */
     bool uses;               /* what the others came with */
     bool failed;             /* nobody begins to use what it came with */
     bool left;
 } local_rank;
 
 struct local_hub {
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* guards all below */
     pthread_cond_t changed;
     int world_size;
     local_rank *ranks;        /* (world_size) */
     const collective **whats; /* (world_size): of `ranks` */
     local_messages messages;
-    local_hub *subs; /* of sub-groups: a list by `next` */
+    local_hub *subs; /* the sub-groups' hubs: a list by `next` */
     local_hub *next;
-    int number; /* of the sub-group */
+    int number; /* the sub-group's */
 };
 
 status local_hub_create(int world_size, local_hub **out)
@@ -438,8 +438,8 @@ static void local_hub_leave(local_hub *hub, int rank)
 typedef struct local_work {
     struct local_work *next;
     collective what;
-    local_message *message; /* of a send or recv; NULL: it is done */
-    void *copy;             /* of `in`, or NULL */
+    local_message *message; /* a send or recv under way; NULL: it is done */
+    void *copy;             /* what `in` held, or NULL */
 } local_work;
 
 typedef struct local_group {
@@ -448,7 +448,7 @@ typedef struct local_group {
     const void **ins; /* (world_size) */
     void **outs;      /* (world_size) */
 
-    pthread_mutex_t lock;     /* of the list: launches may come from another thread than waits */
+    pthread_mutex_t lock; /* guards the list: launches may come from another thread than waits */
     local_work *first, *last; /* launched and not waited for */
 } local_group;
 

@@ -53,13 +53,13 @@ typedef struct slow_call {
     int (*call)(void);
     int code;
     bool done;
-    MPI_Group ranks; /* of make_comm() */
+    MPI_Group ranks; /* make_comm()'s arguments, with tag */
     int tag;
     MPI_Comm comm;
 } slow_call;
 
-static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER; /* of MPI */
-static pthread_mutex_t state = PTHREAD_MUTEX_INITIALIZER; /* of all below */
+static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER; /* held while MPI is called */
+static pthread_mutex_t state = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static slow_call slow;
 static bool begun;
@@ -335,7 +335,7 @@ typedef struct mpi_place {
 typedef struct mpi_requests {
     MPI_Request list[MPI_REQUESTS_MOST];
     int n, done;       /* the first `done` of them are */
-    MPI_Status latest; /* of the latest that is done */
+    MPI_Status latest; /* the latest done's */
     void *scratch;     /* a copy of what is sent, to be freed when all are done; or NULL */
 } mpi_requests;
 
@@ -539,11 +539,11 @@ typedef struct mpi_group {
     first_cause *cause;
     uint64_t done;    /* the latest collective that is, sends and receives aside */
     departure end;    /* why it has failed */
-    MPI_Comm goodbye; /* of its own: MPI would add up who leaves early with those that go on */
+    MPI_Comm goodbye; /* its own: MPI would add up who leaves early with those that go on */
     atomic_bool aborted;
     char why[128]; /* set before `aborted` */
 
-    pthread_mutex_t lock; /* of the queue: launches may come from another thread than waits */
+    pthread_mutex_t lock; /* guards the queue: launches may come from another thread than waits */
     mpi_work *first, *last;
     spares works;
 } mpi_group;

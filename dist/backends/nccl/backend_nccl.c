@@ -172,7 +172,7 @@ typedef struct nccl_work {
     cudaEvent_t done;
     nccl_room room;        /* host memory: where it passes through */
     unsigned char *result; /* in there */
-    int64_t timeout_ms;    /* of a wait on the host */
+    int64_t timeout_ms;    /* how long the host waits */
     void *out;             /* where it goes; NULL: nowhere */
     size_t out_bytes;
 } nccl_work;
@@ -188,10 +188,10 @@ typedef struct nccl_group {
     nccl_progress *progress; /* on the host */
     nccl_counters counters;
 
-    pthread_mutex_t lock;    /* of all below: launches may come from another thread than waits */
-    cudaEvent_t ready;       /* recorded and waited for in one go */
-    nccl_staging staging;    /* for host memory */
-    nccl_staging aside;      /* for inputs that must not stay where they are */
+    pthread_mutex_t lock; /* guards all below: launches may come from another thread than waits */
+    cudaEvent_t ready;    /* recorded and waited for in one go */
+    nccl_staging staging; /* for host memory */
+    nccl_staging aside;   /* for inputs that must not stay where they are */
     nccl_work *first, *last; /* under way */
     nccl_work *spare;
     bool batching;    /* what is launched is kept for the end of the batch */
@@ -587,7 +587,7 @@ static status nccl_wait(void *self, void *work_, int64_t deadline_ns, int64_t *d
 {
     nccl_group *g = self;
     nccl_work *w = work_;
-    (void)deadline_ns; /* of a collective on the device it counts from when it is entered */
+    (void)deadline_ns; /* the device counts it from when it enters the collective */
     *done_ns = 0;
     status st = nccl_watch_check(g->watch);
     if (st == STATUS_OK)

@@ -75,7 +75,7 @@ enum { PREFIX_BYTES = 64, FINALIZE_TIMEOUT_MS = 3000, LOOK_EVERY_MS = 100 };
 
 /* What a rank that joins looks at meanwhile. */
 typedef struct joining {
-    membership ranks; /* of this group: who has a communicator, and who gives up */
+    membership ranks; /* who of this group has a communicator, and who gives up */
     first_cause *cause;
     int64_t next_look_ns;
 } joining;
@@ -243,7 +243,7 @@ struct nccl_watch {
     bool told;             /* that this rank waits */
     int64_t host_waits_ns; /* since when; 0: it does not */
 
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* guards all below */
     pthread_cond_t changed;
     bool ending;
     uint64_t left;       /* when the thread last looked */

@@ -65,7 +65,7 @@ typedef struct nccl_watch_options {
     nccl_comm *comm;
     const nccl_progress *progress; /* on the host */
     first_cause *cause;
-    int64_t timeout_ms;                  /* of a collective, from when the device enters it; longer
+    int64_t timeout_ms;                  /* a collective's, from when the device enters it; longer
                                             for the first of its kind:
                                             process_group_options.h */
     void (*stuck)(void *ctx, status st); /* process_group_options.h */

@@ -127,7 +127,7 @@ static bool is_read_in_heap(const shm_offer *offer)
 /* How a collective is cut into rounds. */
 typedef struct rounds {
     const collective *c;
-    size_t rows, row_bytes; /* of a giver's `in` */
+    size_t rows, row_bytes; /* as a giver's `in` is laid out */
     size_t most;            /* elements of a row in one round */
     uint32_t first, n;
     bool staged; /* a giver uses slots */
@@ -327,8 +327,8 @@ struct shm_receives;
 typedef struct shm_messages {
     shm_sync *sync; /* borrowed; its `idle` is to be shm_messages_move */
     int world_size;
-    pthread_mutex_t lock;      /* of all below: launches may come from another thread than waits */
-    struct shm_sends *to;      /* (world_size) */
+    pthread_mutex_t lock; /* guards all below: launches may come from another thread than waits */
+    struct shm_sends *to; /* (world_size) */
     struct shm_receives *from; /* (world_size) */
     int under_way;
 } shm_messages;
@@ -433,7 +433,7 @@ static void get(const shm_channel *channel, uint64_t at, void *data, size_t size
 
 /* Which bytes of the data lie in bytes moved .. moved + some - 1 of the message. */
 typedef struct stretch {
-    size_t skip; /* of them are head */
+    size_t skip; /* so many of the bytes are head */
     size_t begin, size_bytes;
 } stretch;
 
@@ -699,8 +699,8 @@ typedef struct shm_work {
     struct shm_work *next;
     collective what;
     atomic_bool ended;   /* its wait(): the next launch takes it off the queue */
-    uint32_t index;      /* of a collective: counts this group's, from 1 */
-    shm_message message; /* of a send or recv */
+    uint32_t index;      /* a collective's: counts this group's, from 1 */
+    shm_message message; /* a send's or recv's */
 } shm_work;
 
 typedef struct shm_group {
@@ -709,7 +709,7 @@ typedef struct shm_group {
     shm_messages messages;
     size_t heap_used;
 
-    pthread_mutex_t lock; /* of the queue: launches may come from another thread than waits */
+    pthread_mutex_t lock; /* guards the queue: launches may come from another thread than waits */
     shm_work *first, *last;
     spares works;
     shm_work *next_announced; /* the first that may have to be announced; NULL: none */

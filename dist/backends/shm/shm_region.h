@@ -59,7 +59,7 @@ typedef struct shm_meeting {
  * A note is overwritten SHM_NOTES collectives later. Its rank has ended the collective SHM_AHEAD
  * before that one, so all ranks had announced that, and ended the one of the note. */
 typedef struct shm_note {
-    _Alignas(SHM_NOTE_BYTES) _Atomic uint32_t index; /* of the collective; written last */
+    _Alignas(SHM_NOTE_BYTES) _Atomic uint32_t index; /* the collective's number; written last */
     _Atomic uint64_t seq;
     _Atomic uint64_t what;  /* kind, op, type, root and prescale, packed */
     _Atomic uint64_t count; /* elements */
@@ -96,7 +96,7 @@ typedef struct shm_control {
     uint32_t layout, world_size;
     int creator_pid;
     void *creator_base; /* where that process has mapped the region */
-    _Atomic int users;  /* of that mapping: ranks that are threads of one process share it */
+    _Atomic int users;  /* who have that mapping: ranks that are threads of one process share it */
     first_cause_word first_cause;
     shm_meeting meetings[SHM_STAGES];
     shm_rank ranks[];
