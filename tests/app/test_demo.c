@@ -35,8 +35,9 @@ END_TEST
 START_TEST(each_page_fits_its_window)
 {
     const char *pages[32];
+    char names[32][64];
     for (int i = 0; i < demo_table_count; i++)
-        pages[i] = strcat(strcpy(malloc(64), demo_table[i].name), ".html");
+        pages[i] = strcat(strcpy(names[i], demo_table[i].name), ".html");
     browser_check_looks(pages, demo_table_count);
 }
 END_TEST

@@ -367,7 +367,9 @@ def host_apart(folder, unreached):
     return faults
 
 
-TRAINING = ["--model=mlp", f"--epochs={EPOCHS}", f"--limit={SAMPLES}", "--global-batch-size=64", "--threads=1"]
+# For 6 ranks and seeds 1 to 6 the accuracy is 0.907 to 0.927 with adam, and 0.863 to 0.922 with adadelta.
+TRAINING = ["--model=mlp", "--optimizer=adam", f"--epochs={EPOCHS}", f"--limit={SAMPLES}",
+            "--global-batch-size=64", "--threads=1"]
 
 
 def accuracy_without_faults():
