@@ -25,7 +25,7 @@ static status prepare(const options *opts, worker_spec *out)
 
 static status print_rank(const worker_spec *spec, int node, int local_rank)
 {
-    const worker_start start = {.spec = spec};
+    const worker_start start = {.spec = spec, .has_told = node > 0};
     const worker w = {.rank = worker_spec_first_rank(spec, node) + local_rank,
                       .local_rank = local_rank};
     char **argv = NULL, *environment = NULL, *line = NULL;

@@ -81,7 +81,7 @@ static void list_interface(FILE *list, const worker *w, const worker_start *star
         if (getenv(names[i]) != NULL)
             continue;
         entrypoint_word(list, "%s=%s", names[i], interface);
-        if (i == 0 && w->local_rank == 0 && start->attempt <= 1)
+        if (i == 0 && w->local_rank == 0 && start->attempt <= 1 && !start->has_told)
             LOG_I("%s=%s: this host's own name stands for a loopback address (set it yourself for "
                   "another interface)",
                   names[i], interface);

@@ -45,6 +45,7 @@ typedef struct worker_start {
     uint64_t file_limit;  /* the agent's, before it raised it */
     int terminal_fd;      /* of rank 0's status line, which it inherits; 0: none */
     int fence_fd;         /* elastic: of round_fence, which all inherit; 0: none */
+    bool has_told;        /* what holds for all nodes of a dry run */
 } worker_start;
 
 /* The variables that the agent sets for a worker, as one text of "NAME=value" parted by blanks;
