@@ -94,9 +94,10 @@ status bench_list_modes(const char *text, bench_list *out);
 status bench_list_models(const char *text, bench_list *out);
 
 typedef struct bench_case {
-    bool torch; /* PyTorch's; else ours */
+    bool is_all_reduce; /* bench scaling's, of several sizes: it has a world, and nothing else */
+    bool torch;         /* PyTorch's; else ours */
     strategy_kind mode;
-    const char *model; /* model_kind_name()'s */
+    model_kind model;
     int world;         /* ranks, or replicas of dp */
     int batch;         /* as --batch-sizes says */
     int global_batch;  /* images of one optimizer step */
@@ -228,17 +229,8 @@ const char *bench_why_rule(int i);
  * elsewhere is bench/scaling.py's to say. */
 enum { SCALING_MAX_RUNS = 1024 };
 
-/* One child process. */
-typedef struct scaling_run {
-    bool is_all_reduce; /* of several sizes; then mode, model and batch mean nothing */
-    strategy_kind mode;
-    model_kind model;
-    int ranks; /* or replicas */
-    int batch; /* images per rank and step */
-} scaling_run;
-
 typedef struct scaling_plan {
-    scaling_run runs[SCALING_MAX_RUNS]; /* of one repeat */
+    bench_case runs[SCALING_MAX_RUNS]; /* of one repeat: a child process each */
     int n_runs;
     int cores; /* that ranks share: cores by threads, or GPUs */
     int gpus;  /* 0: the CPU computes */
@@ -248,7 +240,7 @@ typedef struct scaling_plan {
 status scaling_plan_make(const options *opts, scaling_plan *out);
 
 /* Of a step: DDP's gradients; what rank 0 of a server or a master exchanges with one other rank. */
-double scaling_bytes(const scaling_run *run);
+double scaling_bytes(const bench_case *run);
 
 /* Of the bucket that DDP fills last, by default. */
 double scaling_last_bucket_bytes(model_kind model);

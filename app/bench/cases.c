@@ -92,7 +92,7 @@ typedef struct plan {
 void bench_case_name(const bench_case *c, char out[BENCH_CASE_BYTES])
 {
     snprintf(out, BENCH_CASE_BYTES, "%s%s x %d, %s, batch %d", c->torch ? "torch " : "",
-             strategy_about(c->mode)->name, c->world, c->model, c->global_batch);
+             strategy_about(c->mode)->name, c->world, model_kind_name(c->model), c->global_batch);
 }
 
 /* A note, once. */
@@ -107,8 +107,7 @@ static void note(plan *p, const char *text)
 static bool is_same(const bench_case *a, const bench_case *b)
 {
     return a->torch == b->torch && a->mode == b->mode && a->world == b->world &&
-           a->batch == b->batch && a->global_batch == b->global_batch &&
-           strcmp(a->model, b->model) == 0;
+           a->batch == b->batch && a->global_batch == b->global_batch && a->model == b->model;
 }
 
 static status add_case(plan *p, const bench_case *c)
@@ -192,8 +191,8 @@ static status offer_all(plan *p)
         for (int size = 0; size < p->batches.n; size++)
             for (int mode = 0; mode < p->modes.n; mode++) {
                 bench_case c = {.mode = (strategy_kind)p->modes.values[mode],
+                                .model = (model_kind)p->models.values[model],
                                 .batch = p->batches.values[size]};
-                c.model = model_kind_name((model_kind)p->models.values[model]);
                 if (c.mode == STRATEGY_SINGLE)
                     TRY(offer_world(p, c, 1));
                 for (int w = 0; w < p->worlds.n && c.mode != STRATEGY_SINGLE; w++)
@@ -241,7 +240,7 @@ int bench_cases_base(const bench_cases *cases, int i)
     for (int k = 0; k < cases->count; k++) {
         const bench_case *other = &cases->list[k];
         if (other->torch != c->torch || other->world != 1 || other->batch != c->batch ||
-            strcmp(other->model, c->model) != 0)
+            other->model != c->model)
             continue;
         int rank = other->mode == STRATEGY_SINGLE ? 3 : other->mode == c->mode ? 2 : 1;
         if (rank > best_rank) {
@@ -348,9 +347,9 @@ static void add_work(const bench_commands *commands, const bench_case *c, bench_
     bench_words_split(out,
                       "--model=%s --optimizer=%s --lr=%g --epochs=%lld --limit=%lld --seed=%lld "
                       "--threads=%d",
-                      c->model, o->optimizer, commands->lr, (long long)o->bench.warmup + 1,
-                      (long long)commands->steps * c->global_batch, (long long)o->seed,
-                      commands->threads);
+                      model_kind_name(c->model), o->optimizer, commands->lr,
+                      (long long)o->bench.warmup + 1, (long long)commands->steps * c->global_batch,
+                      (long long)o->seed, commands->threads);
     if (o->momentum > 0)
         bench_words_add(out, "--momentum=%g", o->momentum);
 }

@@ -480,10 +480,10 @@ static json_t *row_json(const bench_rows *rows, int row)
     double efficiency = efficiency_of(&f);
     char why[BENCH_WHY_BYTES];
     explain(&f, why);
-    json_t *object =
-        json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:s}", "system", c->torch ? "torch" : "mnist_ddp",
-                  "mode", strategy_about(c->mode)->name, "world", c->world, "model", c->model,
-                  "batch", c->batch, "global_batch", c->global_batch, "scaling", scaling_of(c));
+    json_t *object = json_pack(
+        "{s:s, s:s, s:i, s:s, s:i, s:i, s:s}", "system", c->torch ? "torch" : "mnist_ddp", "mode",
+        strategy_about(c->mode)->name, "world", c->world, "model", model_kind_name(c->model),
+        "batch", c->batch, "global_batch", c->global_batch, "scaling", scaling_of(c));
     const struct {
         const char *key;
         json_t *value;
@@ -622,7 +622,7 @@ static void add_tables(json_t *document, const bench_rows *rows)
             table_row(table);
             table_cell(table, "%s%s x %d", f.c->torch ? "torch " : "",
                        strategy_about(f.c->mode)->name, f.c->world);
-            table_cell(table, "%s", f.c->model);
+            table_cell(table, "%s", model_kind_name(f.c->model));
             table_cell(table, "%d", f.c->global_batch);
             TABLES[t].add(&f, table);
         }
@@ -750,7 +750,7 @@ enum { NAME_BYTES = 96, TEXT_BYTES = 256, PLOT_DIGITS = 6 };
 /* One set of plots. */
 typedef struct view {
     const bench_rows *rows;
-    const char *model;
+    model_kind model;
     int batch;
     bool weak;
     json_t *document;
@@ -759,16 +759,17 @@ typedef struct view {
 static bool is_in(const view *v, int row)
 {
     const bench_case *c = v->rows->list[row].c;
-    return strcmp(c->model, v->model) == 0 && c->batch == v->batch &&
-           (v->weak ? c->weak : c->strong) && bench_row_samples(v->rows, row) > 0;
+    return c->model == v->model && c->batch == v->batch && (v->weak ? c->weak : c->strong) &&
+           bench_row_samples(v->rows, row) > 0;
 }
 
 static json_t *new_plot(const view *v, const char *what, const char *title, const char *y)
 {
     char name[NAME_BYTES], text[TEXT_BYTES];
-    snprintf(name, sizeof name, "dp-vs-ddp-%s-%s-%d-%s", what, v->model, v->batch,
+    snprintf(name, sizeof name, "dp-vs-ddp-%s-%s-%d-%s", what, model_kind_name(v->model), v->batch,
              v->weak ? "weak" : "strong");
-    snprintf(text, sizeof text, "%s: %s, %d images per step%s", title, v->model, v->batch,
+    snprintf(text, sizeof text, "%s: %s, %d images per step%s", title, model_kind_name(v->model),
+             v->batch,
              v->weak ? " on each device (weak scaling)"
                      : ", shared by all devices (strong scaling)");
     json_t *plot = report_plot(v->document, name, text);
@@ -867,7 +868,7 @@ void dp_vs_ddp_plots(const bench_rows *rows, json_t *document)
 {
     for (int i = 0; i < rows->cases->count; i++) {
         const bench_case *c = rows->list[i].c;
-        bool begins = i == 0 || c[-1].batch != c->batch || strcmp(c[-1].model, c->model) != 0;
+        bool begins = i == 0 || c[-1].batch != c->batch || c[-1].model != c->model;
         for (int weak = 0; weak < 2 && begins; weak++) {
             view v = {rows, c->model, c->batch, weak != 0, document};
             if (!has_rows(&v))

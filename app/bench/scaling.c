@@ -26,7 +26,7 @@ enum {
 static const strategy_kind MODES[] = {STRATEGY_DDP, STRATEGY_PS, STRATEGY_DP};
 enum { N_MODES = sizeof MODES / sizeof MODES[0] };
 
-static status add_run(scaling_plan *plan, scaling_run run)
+static status add_run(scaling_plan *plan, bench_case run)
 {
     if (plan->n_runs == SCALING_MAX_RUNS)
         return FAIL(STATUS_INVALID, "more than %d cases: give fewer --world-sizes or --batch-sizes",
@@ -42,10 +42,11 @@ static status add_steps(scaling_plan *plan, const bench_list *models, const bool
         for (int i = 0; i < N_MODES; i++)
             /* One rank alone is the same in all modes, and what the others are compared with. */
             if (ranks == 1 ? MODES[i] == STRATEGY_DDP : wanted[MODES[i]])
-                TRY(add_run(plan, (scaling_run){.mode = MODES[i],
-                                                .model = (model_kind)models->values[model],
-                                                .ranks = ranks,
-                                                .batch = images}));
+                TRY(add_run(plan, (bench_case){.mode = MODES[i],
+                                               .model = (model_kind)models->values[model],
+                                               .world = ranks,
+                                               .batch = images,
+                                               .global_batch = images * ranks}));
     return STATUS_OK;
 }
 
@@ -67,7 +68,7 @@ status scaling_plan_make(const options *opts, scaling_plan *out)
         int ranks = worlds.values[i];
         alone = alone || ranks == 1;
         if (ranks > 1)
-            TRY(add_run(out, (scaling_run){.is_all_reduce = true, .ranks = ranks}));
+            TRY(add_run(out, (bench_case){.is_all_reduce = true, .world = ranks}));
         for (int j = 0; j < batches.n; j++)
             TRY(add_steps(out, &models, wanted, ranks, batches.values[j]));
     }
@@ -91,7 +92,7 @@ double scaling_last_bucket_bytes(model_kind model)
     return (double)bytes;
 }
 
-double scaling_bytes(const scaling_run *run)
+double scaling_bytes(const bench_case *run)
 {
     double gradients = FLOAT_BYTES * (double)model_kind_count(run->model);
     if (run->mode == STRATEGY_DDP)
@@ -111,14 +112,14 @@ typedef struct study {
     bool has_steps;
 } study;
 
-static const char *name_of(const scaling_run *run)
+static const char *name_of(const bench_case *run)
 {
     return run->is_all_reduce ? "all-reduce" : strategy_about(run->mode)->name;
 }
 
-static json_t *case_create(const scaling_run *run, double bytes)
+static json_t *case_create(const bench_case *run, double bytes)
 {
-    json_t *object = json_pack("{s:s, s:i, s:f, s:[]}", "what", name_of(run), "ranks", run->ranks,
+    json_t *object = json_pack("{s:s, s:i, s:f, s:[]}", "what", name_of(run), "ranks", run->world,
                                "bytes", bytes, "values_s");
     if (run->is_all_reduce)
         return object;
@@ -165,10 +166,10 @@ static status take_all_reduce(study *s, int run, const json_t *line, char *figur
 static status take_step(study *s, int i, const json_t *line, char *figure)
 {
     bench_sample got;
-    const scaling_run *run = &s->plan.runs[i];
-    TRY(bench_sample_read(line, (int)s->opts->bench.warmup, run->batch * run->ranks, &got));
+    const bench_case *run = &s->plan.runs[i];
+    TRY(bench_sample_read(line, (int)s->opts->bench.warmup, run->global_batch, &got));
     double forward = got.phase_s[MOMENT_FORWARD], backward = got.phase_s[MOMENT_BACKWARD];
-    if (run->ranks == 1 && forward + backward > 0) {
+    if (run->world == 1 && forward + backward > 0) {
         s->forward_s[run->model] += forward;
         s->backward_s[run->model] += backward;
     }
@@ -186,14 +187,14 @@ static status take_line(void *ctx, int i, int repeat, const json_t *line,
                                          : take_step(s, i, line, figure);
 }
 
-static void make_all_reduce(const options *opts, const scaling_run *run, bench_words *out)
+static void make_all_reduce(const options *opts, const bench_case *run, bench_words *out)
 {
     /* from latency alone to more than the gradients of both models */
     *out = (bench_words){.n = 0};
     bench_words_split(out,
                       "/proc/self/exe bench all-reduce --json --quiet -b 256 -e 8M -f 4 -n 15 -w 3 "
                       "--nproc-per-node=%d --device=%s --backend=%s --timeout=%lld",
-                      run->ranks, opts->device, opts->backend, (long long)opts->timeout);
+                      run->world, opts->device, opts->backend, (long long)opts->timeout);
     if (opts->nccl_nvls)
         bench_words_add(out, "--nccl-nvls");
 }
@@ -201,19 +202,16 @@ static void make_all_reduce(const options *opts, const scaling_run *run, bench_w
 static void make_command(void *ctx, int i, char name[BENCH_CASE_BYTES], bench_words *out)
 {
     study *s = ctx;
-    const scaling_run *run = &s->plan.runs[i];
+    const bench_case *run = &s->plan.runs[i];
     if (run->is_all_reduce) {
-        snprintf(name, BENCH_CASE_BYTES, "all-reduce, %d ranks", run->ranks);
+        snprintf(name, BENCH_CASE_BYTES, "all-reduce, %d ranks", run->world);
         make_all_reduce(s->opts, run, out);
         return;
     }
-    bench_case step = {.mode = run->mode,
-                       .world = run->ranks,
-                       .model = model_kind_name(run->model),
-                       .global_batch = run->batch * run->ranks};
-    snprintf(name, BENCH_CASE_BYTES, "%s, %s, %d %s%s of %d images", name_of(run), step.model,
-             run->ranks, strategy_about(run->mode)->unit, run->ranks == 1 ? "" : "s", run->batch);
-    bench_commands_make(&s->commands, &step, out);
+    snprintf(name, BENCH_CASE_BYTES, "%s, %s, %d %s%s of %d images", name_of(run),
+             model_kind_name(run->model), run->world, strategy_about(run->mode)->unit,
+             run->world == 1 ? "" : "s", run->batch);
+    bench_commands_make(&s->commands, run, out);
 }
 
 static void say_failed(void *ctx, int i, const char *name)
@@ -268,7 +266,7 @@ static status tell(study *s)
     json_object_set_new(s->document, "settings", settings_json(s));
     json_object_set_new(s->document, "cases", cases);
     for (int run = 0; run < s->plan.n_runs; run++) {
-        const scaling_run *r = &s->plan.runs[run];
+        const bench_case *r = &s->plan.runs[run];
         json_t *table = r->is_all_reduce ? sums : steps;
         size_t i;
         json_array_foreach(json_array_get(s->cases, (size_t)run), i, one)
@@ -280,7 +278,7 @@ static status tell(study *s)
                 table_cell(table, "%s", name_of(r));
                 table_cell(table, "%s", model_kind_name(r->model));
             }
-            table_cell(table, "%d", r->ranks);
+            table_cell(table, "%d", r->world);
             table_cell(table, "%.0f",
                        r->is_all_reduce ? json_number_value(json_object_get(one, "bytes"))
                                         : r->batch);

@@ -22,8 +22,8 @@ static int count(const scaling_plan *plan, bool is_all_reduce, strategy_kind mod
 {
     int n = 0;
     for (int i = 0; i < plan->n_runs; i++) {
-        const scaling_run *run = &plan->runs[i];
-        n += run->is_all_reduce == is_all_reduce && run->ranks == ranks &&
+        const bench_case *run = &plan->runs[i];
+        n += run->is_all_reduce == is_all_reduce && run->world == ranks &&
              (is_all_reduce || run->mode == mode);
     }
     return n;
@@ -54,7 +54,7 @@ START_TEST(flags_say_what_is_measured)
                 &plan),
         STATUS_OK);
     ck_assert_int_eq(plan.n_runs, 3);
-    ck_assert_int_eq(plan.runs[2].ranks, 5);
+    ck_assert_int_eq(plan.runs[2].world, 5);
     ck_assert_int_eq(plan.runs[2].batch, 7);
     ck_assert_int_eq(plan.runs[2].model, MODEL_CNN);
 }
@@ -116,7 +116,7 @@ END_TEST
 START_TEST(a_star_moves_parameters_and_gradients_and_dp_images_too)
 {
     double gradients = 4.0 * (double)model_kind_count(MODEL_MLP);
-    scaling_run run = {.mode = STRATEGY_DDP, .model = MODEL_MLP, .ranks = 3, .batch = 10};
+    bench_case run = {.mode = STRATEGY_DDP, .model = MODEL_MLP, .world = 3, .batch = 10};
     ck_assert_double_eq(scaling_bytes(&run), gradients);
     run.mode = STRATEGY_PS;
     ck_assert_double_eq(scaling_bytes(&run), 2 * gradients);
