@@ -5,10 +5,10 @@
 #include "app/common/stop_signals.h"
 #include "app/options/options_table.h"
 #include "app/report/report.h"
+#include "app/report/trace_picture.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/host.h"
-#include "base/json_text.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "data/dataset.h"
@@ -453,14 +453,7 @@ status demo_show(demo *d)
     return st;
 }
 
-enum {
-    TIMEOUT_MS = 30000,
-    GRACE_MS = 1,
-    QUOTE_COLUMNS = 76,
-    INDENT_MOST = 20,
-    QUOTE_DEEPER = 2,
-    TRACE_BYTES = 64 << 20
-};
+enum { TIMEOUT_MS = 30000, GRACE_MS = 1, QUOTE_COLUMNS = 76, INDENT_MOST = 20, QUOTE_DEEPER = 2 };
 
 /* The program and the words of `line` after its name. It is on its own, whoever has started this
  * process. A training's files go to the folder. */
@@ -647,7 +640,7 @@ status training_run_do(demo *d, const char *flags, ...)
     forget(t);
     TRY(status_context(bench_child_run(&t->place, &w, &t->result), "%s", t->line));
     training_run_path(d, "trace.json", path);
-    return json_text_read(path, TRACE_BYTES, &t->trace);
+    return trace_picture_read(path, &t->trace);
 }
 
 double training_run_number(const demo *d, const char *object, const char *key)
@@ -656,24 +649,6 @@ double training_run_number(const demo *d, const char *object, const char *key)
         object != NULL ? json_object_get(d->child.result, object) : d->child.result;
     const json_t *value = json_object_get(from, key);
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
-/* A span of rank 0, as the trace has it. */
-typedef struct event {
-    const char *kind, *name, *parameters;
-    int rank, thread;
-    double begin_us, length_us;
-    json_int_t bytes, step; /* -1: it has none */
-} event;
-
-static bool read_event(json_t *from, event *out)
-{
-    *out = (event){.bytes = -1, .step = -1};
-    return json_unpack(from, "{s:s, s:s, s:i, s:i, s:F, s:F, s:{s?s, s?I, s?I}}", "ph", &out->kind,
-                       "name", &out->name, "pid", &out->rank, "tid", &out->thread, "ts",
-                       &out->begin_us, "dur", &out->length_us, "args", "parameters",
-                       &out->parameters, "bytes", &out->bytes, "step", &out->step) == 0 &&
-           strcmp(out->kind, "X") == 0 && out->rank == 0;
 }
 
 static const char *lane_of(json_t *events, int thread)
@@ -691,19 +666,20 @@ static const char *lane_of(json_t *events, int thread)
 
 size_t training_run_spans(const demo *d, int64_t step, step_span *out, size_t max)
 {
-    json_t *events = json_object_get(d->child.trace, "traceEvents"), *from;
+    json_t *events = d->child.trace, *from;
     size_t i, n = 0;
-    event e;
+    trace_picture_span e;
     double begin_us = 0, end_us = -1;
-    json_array_foreach(events, i, from) if (read_event(from, &e) && strcmp(e.name, "step") == 0 &&
-                                            e.step == step)
+    json_array_foreach(events, i, from) if (trace_picture_span_read(from, &e) && e.rank == 0 &&
+                                            strcmp(e.name, "step") == 0 && e.step == step)
     {
         begin_us = e.begin_us;
         end_us = begin_us + e.length_us;
     }
     json_array_foreach(events, i, from)
     {
-        if (!read_event(from, &e) || e.begin_us < begin_us || e.begin_us > end_us || n == max)
+        if (!trace_picture_span_read(from, &e) || e.rank != 0 || e.begin_us < begin_us ||
+            e.begin_us > end_us || n == max)
             continue;
         out[n++] = (step_span){
             .lane = lane_of(events, e.thread),

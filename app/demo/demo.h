@@ -25,7 +25,7 @@ typedef struct demo_child {
     int exit_code;              /* 128 + n for signal n */
     double elapsed_s;
     char *out, *err;        /* what it has written */
-    json_t *result, *trace; /* of a training: as --json prints it, and as --trace writes it */
+    json_t *result, *trace; /* of a training: as --json prints it, and the events of --trace */
     bench_child place;      /* whose folder has the training's files; closed if it is zeroed */
 } demo_child;
 

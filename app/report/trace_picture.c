@@ -3,7 +3,6 @@
 #include "app/report/report.h"
 #include "base/json_text.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 enum {
@@ -12,28 +11,27 @@ enum {
     STEPS_SHOWN = 3,
 };
 
-static bool is_named(const json_t *event, const char *key, const char *name)
+bool trace_picture_span_read(json_t *event, trace_picture_span *out)
 {
-    const char *text = json_string_value(json_object_get(event, key));
-    return text != NULL && strcmp(text, name) == 0;
-}
-
-static double number_of(const json_t *event, const char *key)
-{
-    return json_number_value(json_object_get(event, key));
-}
-
-static double end_of(const json_t *event)
-{
-    return number_of(event, "ts") + number_of(event, "dur");
+    const char *kind;
+    *out = (trace_picture_span){.name = "", .bytes = -1, .step = -1};
+    if (json_unpack(event, "{s:s, s?s, s?i, s?i, s?F, s?F}", "ph", &kind, "name", &out->name, "pid",
+                    &out->rank, "tid", &out->thread, "ts", &out->begin_us, "dur",
+                    &out->length_us) != 0 ||
+        strcmp(kind, "X") != 0)
+        return false;
+    json_unpack(json_object_get(event, "args"), "{s?s, s?I, s?I}", "parameters", &out->parameters,
+                "bytes", &out->bytes, "step", &out->step);
+    return true;
 }
 
 static size_t count_spans(const json_t *events)
 {
-    const json_t *event;
+    json_t *event;
+    trace_picture_span span;
     size_t i, n = 0;
     json_array_foreach(events, i, event) n +=
-        is_named(event, "ph", "X") && number_of(event, "dur") > 0;
+        trace_picture_span_read(event, &span) && span.length_us > 0;
     return n;
 }
 
@@ -72,18 +70,19 @@ status trace_picture_write_page(const char *trace_path, const char *page_path)
 /* From the beginning of one step of rank 0 to the end of a later one. */
 static void find_steps(const json_t *events, double *from_us, double *to_us)
 {
-    const json_t *event;
+    json_t *event;
+    trace_picture_span span;
     size_t i;
     int step = 0;
     double begins[STEPS_SHOWN] = {0};
     *to_us = 0;
     json_array_foreach(events, i, event)
     {
-        if (!is_named(event, "ph", "X") || !is_named(event, "name", "step") ||
-            number_of(event, "pid") > 0 || step >= STEP_FIRST + STEPS_SHOWN - 1)
+        if (!trace_picture_span_read(event, &span) || strcmp(span.name, "step") != 0 ||
+            span.rank > 0 || step >= STEP_FIRST + STEPS_SHOWN - 1)
             continue;
-        begins[step % STEPS_SHOWN] = number_of(event, "ts");
-        *to_us = end_of(event);
+        begins[step % STEPS_SHOWN] = span.begin_us;
+        *to_us = span.begin_us + span.length_us;
         step++;
     }
     *from_us = begins[step >= STEPS_SHOWN ? step % STEPS_SHOWN : 0];
@@ -92,14 +91,15 @@ static void find_steps(const json_t *events, double *from_us, double *to_us)
 status trace_picture_write_steps(const char *trace_path, const char *path)
 {
     json_t *events = NULL, *kept = json_array(), *event;
+    trace_picture_span span;
     double from_us, to_us;
     size_t i;
     status st = trace_picture_read(trace_path, &events);
     find_steps(events, &from_us, &to_us);
-    json_array_foreach(events, i,
-                       event) if (is_named(event, "ph", "M") ||
-                                  (is_named(event, "ph", "X") && number_of(event, "ts") < to_us &&
-                                   end_of(event) > from_us)) json_array_append(kept, event);
+    json_array_foreach(
+        events, i, event) if (!trace_picture_span_read(event, &span) ||
+                              (span.begin_us < to_us && span.begin_us + span.length_us > from_us))
+        json_array_append(kept, event);
     json_t *trace = json_pack("{s:o}", "traceEvents", kept);
     if (st == STATUS_OK)
         st = json_text_save(trace, JSON_COMPACT | JSON_REAL_PRECISION(15), path);

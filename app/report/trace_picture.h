@@ -6,6 +6,7 @@
 #include "base/status.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* Writes the whole trace as a page (app/report/report.h). STATUS_INVALID if the file is no trace or
  * has no spans; STATUS_IO. */
@@ -16,5 +17,17 @@ status trace_picture_write_steps(const char *trace_path, const char *path);
 
 /* *events: those of a trace file, the caller's to decref. STATUS_INVALID, STATUS_IO. */
 status trace_picture_read(const char *trace_path, json_t **events);
+
+/* What a thread did, as the file has it, which the texts belong to. */
+typedef struct trace_picture_span {
+    const char *name;
+    const char *parameters; /* of a bucket; NULL */
+    int rank, thread;
+    double begin_us, length_us;
+    json_int_t bytes, step; /* -1: it has none */
+} trace_picture_span;
+
+/* Is the event a span? */
+bool trace_picture_span_read(json_t *event, trace_picture_span *out);
 
 #endif
