@@ -118,14 +118,6 @@ static void say(event_log *log, int64_t round, const char *event, json_t *furthe
     json_decref(further);
 }
 
-/* The same of an event that says one text. */
-static void say_text(event_log *log, int64_t round, const char *event, const char *key,
-                     const char *text)
-{
-    if (log != NULL)
-        say(log, round, event, json_pack("{s:s}", key, text));
-}
-
 /* Adds the seconds since *began_ns, and ends that time, if it has begun. */
 static json_t *since(int64_t *began_ns, const char *key, json_t *further)
 {
@@ -163,11 +155,6 @@ void event_log_round_begins(event_log *log, const round_state *now, int node_ran
     say(log, now->round, "round_begins", since(&log->waits_ns, "waited_s", further));
 }
 
-void event_log_node_gone(event_log *log, int64_t round, const char *gone)
-{
-    say_text(log, round, "node_gone", "gone", gone);
-}
-
 void event_log_workers(event_log *log, int64_t round, const pid_t *pids, int n, int kept)
 {
     if (log == NULL)
@@ -178,21 +165,15 @@ void event_log_workers(event_log *log, int64_t round, const pid_t *pids, int n, 
     say(log, round, "workers", json_pack("{s:o, s:i}", "pids", list, "kept", kept));
 }
 
-void event_log_node_lost(event_log *log, int64_t round, const char *lost)
+void event_log_text(event_log *log, int64_t round, event_log_kind kind, const char *text)
 {
-    say_text(log, round, "node_lost", "lost", lost);
-}
-
-void event_log_leaves(event_log *log, int64_t round, const char *reason)
-{
-    say_text(log, round, "leaves", "reason", reason);
-    if (log != NULL)
+    static const char *const events[] = {"node_gone", "node_lost", "leaves", "closed"};
+    static const char *const keys[] = {"gone", "lost", "reason", "reason"};
+    if (log == NULL)
+        return;
+    say(log, round, events[kind], json_pack("{s:s}", keys[kind], text));
+    if (kind == EVENT_LOG_LEAVES)
         log->leaves_ns = clock_now_ns();
-}
-
-void event_log_closed(event_log *log, int64_t round, const char *reason)
-{
-    say_text(log, round, "closed", "reason", reason);
 }
 
 void event_log_ends(event_log *log, int64_t round, int code)

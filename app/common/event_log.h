@@ -56,13 +56,18 @@ void event_log_close(event_log *log); /* accepts NULL */
 
 void event_log_waits(event_log *log, int64_t round);
 void event_log_round_begins(event_log *log, const round_state *now, int node_rank);
-
-void event_log_node_gone(event_log *log, int64_t round, const char *gone);
 void event_log_workers(event_log *log, int64_t round, const pid_t *pids, int n, int kept);
-void event_log_node_lost(event_log *log, int64_t round, const char *lost);
-void event_log_leaves(event_log *log, int64_t round, const char *reason);
-void event_log_closed(event_log *log, int64_t round, const char *reason);
 void event_log_ends(event_log *log, int64_t round, int code);
+
+/* The events that say one text. */
+typedef enum event_log_kind {
+    EVENT_LOG_NODE_GONE,
+    EVENT_LOG_NODE_LOST,
+    EVENT_LOG_LEAVES,
+    EVENT_LOG_CLOSED
+} event_log_kind;
+
+void event_log_text(event_log *log, int64_t round, event_log_kind kind, const char *text);
 
 /* How a rank comes into a round. */
 typedef struct event_log_opening {

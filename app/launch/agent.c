@@ -151,7 +151,7 @@ static status begin_round(agent *self)
     char nodes[600];
     for (int i = 0; i < before->n; i++)
         if (round_rank_of(now, before->members[i].id) < 0)
-            event_log_node_gone(self->events, now->round, before->members[i].id);
+            event_log_text(self->events, now->round, EVENT_LOG_NODE_GONE, before->members[i].id);
     free(r->lost);
     r->lost = calloc((size_t)now->n, sizeof *r->lost);
     r->n_lost = 0;
@@ -179,7 +179,7 @@ static void note_lost(agent *self, int node)
     if (node >= spec->nnodes || node == spec->node_rank || r->n_lost == spec->nnodes)
         return;
     r->lost[r->n_lost++] = spec->now.members[node].id;
-    event_log_node_lost(self->events, spec->now.round, spec->now.members[node].id);
+    event_log_text(self->events, spec->now.round, EVENT_LOG_NODE_LOST, spec->now.members[node].id);
 }
 
 /* An attempt: one start of this node's workers, from the first to the end of the last. A function
@@ -289,7 +289,7 @@ static bool ended_well(const agent *self, const worker *w)
 static void log_leaving(const agent *self, const char *why)
 {
     if (self->state == AGENT_RUNNING)
-        event_log_leaves(self->events, self->number, why);
+        event_log_text(self->events, self->number, EVENT_LOG_LEAVES, why);
 }
 
 static void take_end(agent *self, worker *w)
@@ -909,7 +909,7 @@ static status leave_round(agent *self, const group_outcome *outcome, bool *again
     } else if (outcome->code == 0 || self->signals.first == 0) {
         bool well = outcome->code == 0;
         const char *reason = well ? "all ranks have ended well" : "a rank has failed";
-        event_log_closed(self->events, self->spec->now.round, reason);
+        event_log_text(self->events, self->spec->now.round, EVENT_LOG_CLOSED, reason);
         rdzv_end_job(self->rounds.rdzv, well ? ROUND_WELL : ROUND_BADLY, reason);
     }
     return STATUS_OK;

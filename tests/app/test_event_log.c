@@ -93,7 +93,7 @@ START_TEST(lines_of_many_processes_do_not_mix)
         char node[] = {(char)('0' + w), '\0'};
         event_log *log = open_log(node);
         for (int i = 0; i < LINES; i++)
-            event_log_leaves(log, i, long_reason);
+            event_log_text(log, i, EVENT_LOG_LEAVES, long_reason);
         event_log_close(log);
         _exit(0);
     }
@@ -118,7 +118,7 @@ START_TEST(a_full_disk_is_said_once_and_later_lines_are_whole)
     struct rlimit room, before;
     signal(SIGXFSZ, SIG_IGN);
     event_log *log = open_log("a");
-    event_log_leaves(log, 0, "first");
+    event_log_text(log, 0, EVENT_LOG_LEAVES, "first");
     ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
     room = before;
     room.rlim_cur = 200; /* the second line begins, and does not end */
@@ -127,7 +127,7 @@ START_TEST(a_full_disk_is_said_once_and_later_lines_are_whole)
     ck_assert_int_eq(pipe(pipe_fds), 0);
     dup2(pipe_fds[1], STDERR_FILENO);
     for (int i = 0; i < 3; i++)
-        event_log_leaves(log, 1, "cut");
+        event_log_text(log, 1, EVENT_LOG_LEAVES, "cut");
     dup2(saved, STDERR_FILENO);
     close(pipe_fds[1]);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
@@ -157,7 +157,7 @@ START_TEST(a_line_that_a_killed_process_left_is_ended)
     fputs("{\"time\":", file);
     fclose(file);
     event_log *log = open_log("a");
-    event_log_closed(log, 7, "done");
+    event_log_text(log, 7, EVENT_LOG_CLOSED, "done");
     event_log_close(log);
     file = fopen(path, "r");
     char *line = NULL;
