@@ -53,11 +53,11 @@ static void print_words(const char *value)
         putchar(*c == '|' ? ' ' : *c);
 }
 
-/* The commands or benchmarks, with `separator` between them. */
-static void print_names(const command_row *rows, int n, const char *separator)
+/* `before`, then the commands or benchmarks, with `separator` between them. */
+static void print_names(const char *before, const command_row *rows, int n, const char *separator)
 {
     for (int i = 0; i < n; i++)
-        printf("%s%s", i > 0 ? separator : "", rows[i].name);
+        printf("%s%s", i > 0 ? separator : before, rows[i].name);
 }
 
 /* Inside a shell's single quotes, in which `special` letters also need a backslash. */
@@ -115,21 +115,19 @@ static void print_flags(const command_row *rows, int n, void (*print)(const flag
  * finds the command; then its flags and the words that may follow it. */
 static void print_cases(void (*print)(const flag *))
 {
-    printf("        case $command:$word in\n        (:");
-    print_names(command_table, command_table_count, "|:");
-    printf(") command=$word ;;\n        (bench:");
-    print_names(benchmark_table, benchmark_table_count, "|bench:");
+    print_names("        case $command:$word in\n        (:", command_table, command_table_count,
+                "|:");
+    print_names(") command=$word ;;\n        (bench:", benchmark_table, benchmark_table_count,
+                "|bench:");
     puts(") command=$word ;;\n        (doctor:run) command=run ;;\n        esac\n"
          "    done\n"
          "    case ${command:-train} in");
     print_flags(command_table, command_table_count, print);
     print_flags(benchmark_table, benchmark_table_count, print);
-    printf("    esac\n    case $command in\n    ('') names='");
-    print_names(command_table, command_table_count, " ");
-    printf("' ;;\n    (help) names='all ");
-    print_names(command_table, command_table_count, " ");
-    printf("' ;;\n    (bench) names='");
-    print_names(benchmark_table, benchmark_table_count, " ");
+    print_names("    esac\n    case $command in\n    ('') names='", command_table,
+                command_table_count, " ");
+    print_names("' ;;\n    (help) names='all ", command_table, command_table_count, " ");
+    print_names("' ;;\n    (bench) names='", benchmark_table, benchmark_table_count, " ");
     puts("' ;;");
     for (int i = 0; i < N_WORDS; i++)
         printf("    (%s) names='%s' ;;\n", WORDS[i].command, words_after(i));
@@ -273,10 +271,9 @@ static void print_fish(void)
          "    set -l command none\n"
          "    for word in (commandline -opc)[2..-1]\n"
          "        switch $command:$word");
-    printf("            case none:");
-    print_names(command_table, command_table_count, " none:");
-    printf("\n                set command $word\n            case bench:");
-    print_names(benchmark_table, benchmark_table_count, " bench:");
+    print_names("            case none:", command_table, command_table_count, " none:");
+    print_names("\n                set command $word\n            case bench:", benchmark_table,
+                benchmark_table_count, " bench:");
     puts("\n                set command $word\n"
          "            case doctor:run\n                set command run\n"
          "        end\n"

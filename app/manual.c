@@ -91,22 +91,13 @@ static void print_flags(void)
     }
 }
 
-static void print_examples(void)
+static void print_examples(const command_row *rows, int n)
 {
-    puts(".SH EXAMPLES");
-    const struct {
-        const command_row *rows;
-        int n;
-    } tables[] = {{command_table, command_table_count}, {benchmark_table, benchmark_table_count}};
-    for (int t = 0; t < 2; t++)
-        for (int i = 0; i < tables[t].n; i++)
-            for (int k = 0; k < COMMAND_EXAMPLES_MAX; k++) {
-                const command_example *example = &tables[t].rows[i].examples[k];
-                if (example->line == NULL)
-                    break;
-                print_term(example->line, "");
-                print_line(example->text);
-            }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < COMMAND_EXAMPLES_MAX && rows[i].examples[k].line != NULL; k++) {
+            print_term(rows[i].examples[k].line, "");
+            print_line(rows[i].examples[k].text);
+        }
 }
 
 static void print_codes(void)
@@ -148,7 +139,9 @@ int manual_command(const options *opts)
          "after the command line, before the file of \\-\\-config.\n"
          ".TP\n\\fBRANK\\fR, \\fBWORLD_SIZE\\fR, \\fBMASTER_ADDR\\fR, \\fBMASTER_PORT\\fR\nAs "
          "torchrun sets them: the process is that rank.");
-    print_examples();
+    puts(".SH EXAMPLES");
+    print_examples(command_table, command_table_count);
+    print_examples(benchmark_table, benchmark_table_count);
     print_codes();
     return EXIT_SUCCESS;
 }
