@@ -233,50 +233,44 @@ enum { TAIL_BYTES = sizeof ",\n  \"hash\": \"0123456789abcdef\"\n}\n" - 1 };
 
 static const double MOST_COUNT = 9007199254740992.0; /* 2^53, exact in a double */
 
+enum { INTEGER = false, REAL = true };
+typedef enum presence { ALWAYS, OFTEN, RARE } presence;
+
 /* The fields that are plain numbers, in the file's order. */
 typedef struct field {
     const char *key;
     size_t offset;
-    bool is_real; /* a double; else an int64_t */
+    bool is_real;      /* a double; else an int64_t */
+    presence presence; /* OFTEN: 0 if the file has none; RARE: the file has none if it is 0 */
     double least, most;
-    bool optional; /* 0 if the file has none */
-    bool rare;     /* the file has none if it is 0 */
 } field;
 
-#define RARE(key, member, is_real, most) \
+#define FIELD(key, member, ...) \
     { \
-        key, offsetof(checkpoint_state, member), is_real, 0, most, true, true \
-    }
-#define INTEGER(name, least, most, optional) \
-    { \
-#name, offsetof(checkpoint_state, name), false, least, most, optional, false \
-    }
-#define REAL(name, most, optional) \
-    { \
-#name, offsetof(checkpoint_state, name), true, 0, most, optional, false \
+        key, offsetof(checkpoint_state, member), __VA_ARGS__ \
     }
 static const field FIELDS[] = {
-    INTEGER(epoch, 0, INT32_MAX, false),
-    INTEGER(step_in_epoch, 0, INT32_MAX, false),
-    INTEGER(step, 0, MOST_COUNT, false),
-    INTEGER(world_size, 1, INT32_MAX, false),
-    INTEGER(batch_size, 1, INT32_MAX, false),
-    INTEGER(accum, 1, INT32_MAX, false),
-    INTEGER(optimizer_steps, 0, MOST_COUNT, false),
-    INTEGER(loss_good_steps, 0, INT32_MAX, true),
-    INTEGER(loss_skipped_steps, 0, MOST_COUNT, true),
-    INTEGER(loss_overflow, 0, UINT32_MAX, true),
-    INTEGER(epoch_samples, 0, MOST_COUNT, true),
-    RARE("epoch_first", epoch_first, false, UINT32_MAX),
-    RARE("world_changes", world_changes, false, INT32_MAX),
-    RARE("tested_images", test.images, false, UINT32_MAX),
-    RARE("tested_correct", test.correct, false, UINT32_MAX),
-    REAL(lr, DBL_MAX, false),
-    REAL(gamma, DBL_MAX, false),
-    REAL(momentum, DBL_MAX, false),
-    REAL(weight_decay, DBL_MAX, false),
-    REAL(loss_scale, (double)FLT_MAX, true),
-    RARE("tested_loss", test.loss, true, DBL_MAX),
+    FIELD("epoch", at.epoch, INTEGER, ALWAYS, 0, INT32_MAX),
+    FIELD("step_in_epoch", at.step_in_epoch, INTEGER, ALWAYS, 0, INT32_MAX),
+    FIELD("step", at.step, INTEGER, ALWAYS, 0, MOST_COUNT),
+    FIELD("world_size", world.size, INTEGER, ALWAYS, 1, INT32_MAX),
+    FIELD("batch_size", world.batch_size, INTEGER, ALWAYS, 1, INT32_MAX),
+    FIELD("accum", world.accum, INTEGER, ALWAYS, 1, INT32_MAX),
+    FIELD("optimizer_steps", optimizer_steps, INTEGER, ALWAYS, 0, MOST_COUNT),
+    FIELD("loss_good_steps", loss_good_steps, INTEGER, OFTEN, 0, INT32_MAX),
+    FIELD("loss_skipped_steps", loss_skipped_steps, INTEGER, OFTEN, 0, MOST_COUNT),
+    FIELD("loss_overflow", loss_overflow, INTEGER, OFTEN, 0, UINT32_MAX),
+    FIELD("epoch_samples", at.epoch_samples, INTEGER, OFTEN, 0, MOST_COUNT),
+    FIELD("epoch_first", at.epoch_first, INTEGER, RARE, 0, UINT32_MAX),
+    FIELD("world_changes", at.world_changes, INTEGER, RARE, 0, INT32_MAX),
+    FIELD("tested_images", test.images, INTEGER, RARE, 0, UINT32_MAX),
+    FIELD("tested_correct", test.correct, INTEGER, RARE, 0, UINT32_MAX),
+    FIELD("lr", world.lr, REAL, ALWAYS, 0, DBL_MAX),
+    FIELD("gamma", gamma, REAL, ALWAYS, 0, DBL_MAX),
+    FIELD("momentum", momentum, REAL, ALWAYS, 0, DBL_MAX),
+    FIELD("weight_decay", weight_decay, REAL, ALWAYS, 0, DBL_MAX),
+    FIELD("loss_scale", loss_scale, REAL, OFTEN, 0, (double)FLT_MAX),
+    FIELD("tested_loss", test.loss, REAL, RARE, 0, DBL_MAX),
 };
 
 enum { N_FIELDS = sizeof FIELDS / sizeof FIELDS[0] };
@@ -297,8 +291,9 @@ static number number_of(const checkpoint_state *state, const field *f)
  * its state can be saved nevertheless. */
 static bool loss_is_possible(const checkpoint_state *state)
 {
-    double most = 2.0 * (double)FLT_MAX * (double)state->epoch_samples;
-    return isfinite(state->epoch_loss) ? fabs(state->epoch_loss) <= most : state->epoch_samples > 0;
+    double most = 2.0 * (double)FLT_MAX * (double)state->at.epoch_samples;
+    return isfinite(state->at.epoch_loss) ? fabs(state->at.epoch_loss) <= most
+                                          : state->at.epoch_samples > 0;
 }
 
 /* What holds for the state of any run. */
@@ -312,19 +307,20 @@ static status check_state(const char *path, const checkpoint_state *state)
                         f->key, value, f->least, f->most);
     }
     double global_batch =
-        (double)state->world_size * (double)state->batch_size * (double)state->accum;
-    if (state->step_in_epoch > state->step || state->optimizer_steps > state->step)
+        (double)state->world.size * (double)state->world.batch_size * (double)state->world.accum;
+    if (state->at.step_in_epoch > state->at.step || state->optimizer_steps > state->at.step)
         return FAIL(STATUS_INVALID,
                     "%s: \"step\" is %" PRId64 ", less than \"step_in_epoch\", %" PRId64
                     ", or \"optimizer_steps\", %" PRId64,
-                    path, state->step, state->step_in_epoch, state->optimizer_steps);
+                    path, state->at.step, state->at.step_in_epoch, state->optimizer_steps);
     /* Of those before epoch_first less than a round of ranks was repeated. */
-    double most = global_batch * (double)state->step_in_epoch + 2.0 * (double)state->epoch_first;
-    if ((double)state->epoch_samples > most)
+    double most =
+        global_batch * (double)state->at.step_in_epoch + 2.0 * (double)state->at.epoch_first;
+    if ((double)state->at.epoch_samples > most)
         return FAIL(STATUS_INVALID,
                     "%s: \"epoch_samples\" is %" PRId64 ", more than %" PRId64
                     " steps of %.0f samples",
-                    path, state->epoch_samples, state->step_in_epoch, global_batch);
+                    path, state->at.epoch_samples, state->at.step_in_epoch, global_batch);
     if (state->total_steps < 0 || (double)state->total_steps > MOST_COUNT)
         return FAIL(STATUS_INVALID, "%s: \"total_steps\" is %" PRId64, path, state->total_steps);
     if (state->test.correct > state->test.images)
@@ -332,7 +328,7 @@ static status check_state(const char *path, const checkpoint_state *state)
                     path, state->test.correct, state->test.images);
     if (!loss_is_possible(state))
         return FAIL(STATUS_INVALID, "%s: \"epoch_loss\" is %g, of %" PRId64 " samples", path,
-                    state->epoch_loss, state->epoch_samples);
+                    state->at.epoch_loss, state->at.epoch_samples);
     return STATUS_OK;
 }
 
@@ -362,7 +358,7 @@ static void get_rare(const json_t *object, const char *key, char *out, size_t si
 static bool put_number(json_t *object, const field *f, number n)
 {
     bool is_zero = f->is_real ? !(n.real > 0) : n.integer == 0;
-    return (f->rare && is_zero) ||
+    return (f->presence == RARE && is_zero) ||
            json_object_set_new(object, f->key,
                                f->is_real ? json_real(n.real) : json_integer(n.integer)) == 0;
 }
@@ -399,7 +395,7 @@ static bool put_state(json_t *object, const checkpoint_state *state)
          put_rare(object, "sums", state->sums);
     for (int i = 0; ok && i < N_FIELDS; i++)
         ok = put_number(object, &FIELDS[i], number_of(state, &FIELDS[i]));
-    return ok && put_schedule(object, state) && put_loss(object, state->epoch_loss) &&
+    return ok && put_schedule(object, state) && put_loss(object, state->at.epoch_loss) &&
            put_text(object, "model_hash", model_hash) &&
            put_text(object, "optimizer_hash", optimizer_hash);
 }
@@ -474,7 +470,7 @@ static status get_numbers(const char *path, const json_t *object, checkpoint_sta
     for (int i = 0; i < N_FIELDS; i++) {
         const field *f = &FIELDS[i];
         const json_t *value = json_object_get(object, f->key);
-        if (value == NULL && f->optional)
+        if (value == NULL && f->presence != ALWAYS)
             continue;
         if (!(f->is_real ? json_is_number(value) : json_is_integer(value)))
             return FAIL(STATUS_INVALID, "%s: \"%s\" is not %s", path, f->key,
@@ -537,7 +533,7 @@ static status get_state(const char *path, const json_t *object, checkpoint_state
     TRY(get_texts(path, object, out));
     TRY(get_numbers(path, object, out));
     TRY(get_schedule(path, object, out));
-    TRY(get_loss(path, object, &out->epoch_loss));
+    TRY(get_loss(path, object, &out->at.epoch_loss));
     if (out->has_hashes) {
         TRY(get_hash(path, object, "model_hash", &out->model_hash));
         TRY(get_hash(path, object, "optimizer_hash", &out->optimizer_hash));
@@ -795,7 +791,7 @@ static status open_tensors(const char *folder, const char *name, const checkpoin
     TRY(file_join(folder, name, path));
     TRY(safetensors_open(path, &file));
     const char *step = safetensors_metadata(file, "step");
-    snprintf(want, sizeof want, "%" PRId64, state->step);
+    snprintf(want, sizeof want, "%" PRId64, state->at.step);
     status st = STATUS_OK;
     if (step != NULL && strcmp(step, want) != 0)
         st = FAIL(STATUS_INVALID, "%s: is of step %.24s, its folder's state.json of step %s", path,
@@ -842,10 +838,10 @@ static status check_checkpoint(const char *path, int64_t step, checkpoint_state 
     status st = open_checkpoint(path, &c);
     if (st != STATUS_OK)
         return st;
-    if (c.state.step != step)
+    if (c.state.at.step != step)
         st = FAIL(STATUS_INVALID,
                   "%s/" CHECKPOINT_STATE ": \"step\" is %" PRId64 ", unlike its folder's", path,
-                  c.state.step);
+                  c.state.at.step);
     else
         *state = c.state;
     close_checkpoint(&c);
@@ -976,7 +972,7 @@ static void offer(const char *run_dir, int64_t step, bool *found, checkpoint_sta
         return;
     bool whole = false;
     if (checkpoint_find(run_dir, step + 1, &whole, &state, path) == STATUS_OK && whole &&
-        state.step == step) {
+        state.at.step == step) {
         *best = state;
         *found = true;
     }
@@ -1027,7 +1023,7 @@ static status write_files(const char *path, const checkpoint_state *state, netwo
     checkpoint_arenas model = {1, {""}, {network_parameters(net)}}, states = {0};
     checkpoint_state written = *state;
     states.n = optimizer_states(opt, states.prefixes, states.arenas);
-    snprintf(step, sizeof step, "%" PRId64, state->step);
+    snprintf(step, sizeof step, "%" PRId64, state->at.step);
     safetensors_entry metadata[] = {
         {"writer", "mnist_ddp"}, {"model", model_kind_name(state->model)}, {"step", step}};
     TRY(file_join(path, CHECKPOINT_MODEL, file));
@@ -1065,7 +1061,7 @@ status checkpoint_check_published(const char *run_dir, int64_t step)
     checkpoint_state state = {0};
     bool found = false;
     TRY(checkpoint_find(run_dir, step + 1, &found, &state, path));
-    if (!found || state.step != step)
+    if (!found || state.at.step != step)
         return FAIL(STATUS_INVALID, "%s has no whole checkpoint of step %" PRId64, run_dir, step);
     bool published = false;
     TRY(checkpoint_is_published(run_dir, path, &published));
@@ -1091,12 +1087,12 @@ static void delete_older(const char *folder, const checkpoint_state *state)
     size_t n = 0;
     status st = checkpoint_folder_list(folder, &steps, &n);
     bool keeps_good = room > 0 &&
-                      state->saved_step < state->step && /* the last save may be again */
+                      state->saved_step < state->at.step && /* the last save may be again */
                       is_listed(steps, n, state->saved_step);
     if (keeps_good)
         room--;
     for (size_t i = 0; i < n && st == STATUS_OK; i++) { /* the newest first */
-        if (steps[i] >= state->step || (keeps_good && steps[i] == state->saved_step))
+        if (steps[i] >= state->at.step || (keeps_good && steps[i] == state->saved_step))
             continue;
         if (room > 0)
             room--;
@@ -1113,20 +1109,21 @@ status checkpoint_save(const char *run_dir, const checkpoint_state *state, netwo
 {
     char folder[FILE_PATH_BYTES], temporary[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
     TRY(file_join(run_dir, CHECKPOINT_FOLDER, folder));
-    TRY(checkpoint_folder_path(folder, state->step, path));
+    TRY(checkpoint_folder_path(folder, state->at.step, path));
     TRY(file_make_folders(folder));
     checkpoint_folder_clean(folder);
-    TRY(checkpoint_folder_begin(folder, state->step, temporary));
+    TRY(checkpoint_folder_begin(folder, state->at.step, temporary));
     status st = write_files(temporary, state, net, opt);
     if (st != STATUS_OK) {
         char why[1024];
         snprintf(why, sizeof why, "%s", status_text());
         if (checkpoint_folder_remove(temporary) != STATUS_OK)
             LOG_W("%s", status_text());
-        return FAIL(st, "no checkpoint of step %" PRId64 ": %s", state->step, why);
+        return FAIL(st, "no checkpoint of step %" PRId64 ": %s", state->at.step, why);
     }
-    TRY(checkpoint_folder_commit(folder, state->step, temporary));
-    if (state->best_step == state->step && best_checkpoint_link(run_dir, state->step) != STATUS_OK)
+    TRY(checkpoint_folder_commit(folder, state->at.step, temporary));
+    if (state->best_step == state->at.step &&
+        best_checkpoint_link(run_dir, state->at.step) != STATUS_OK)
         LOG_W("%s/" CHECKPOINT_BEST " does not name the best checkpoint: %s", folder,
               status_text());
     delete_older(folder, state); /* also makes room for the copy */

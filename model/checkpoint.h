@@ -32,29 +32,45 @@ typedef struct checkpoint_test {
     double loss;             /* mean over the images */
 } checkpoint_test;
 
+/* Where training stands. */
+typedef struct position {
+    int64_t epoch;         /* completed epochs */
+    int64_t step_in_epoch; /* optimizer steps after those */
+    int64_t step;          /* optimizer steps of the whole run; names the checkpoint */
+    double epoch_loss;     /* of those after the completed epochs, all ranks: sum over samples, */
+    int64_t epoch_samples; /* and how many they are; both 0 if the file has neither */
+    int64_t epoch_first;   /* of the epoch's order, where this world size began: others used those
+                              before it, and step_in_epoch counts from here; 0 and absent: the
+                              beginning */
+    int64_t world_changes; /* how often the run has gone on with another world size; likewise */
+    /* Not in the file: */
+    double epoch_s;      /* what the epoch took in earlier rounds of this job, */
+    int64_t epoch_timed; /* and how many of its samples they did in it */
+} position;
+
+/* The ranks that have come to a position. */
+typedef struct run_world {
+    int64_t size;
+    int64_t batch_size, accum; /* of each */
+    double lr;
+} run_world;
+
 /* Where a run stands, and what it was started with. Counts are >= 0, the sizes >= 1. All numbers
  * are finite, but for the loss of a run that has diverged. */
 typedef struct checkpoint_state {
     model_kind model;
     optimizer_kind optimizer;
-    int64_t epoch;         /* completed epochs */
-    int64_t step_in_epoch; /* optimizer steps taken in the epoch after those */
-    int64_t step;          /* optimizer steps of the whole run; names the checkpoint */
+    position at;
+    run_world world;
     uint64_t seed;
-    int64_t world_size, batch_size, accum;
-    double lr, gamma, momentum, weight_decay;
+    double gamma, momentum, weight_decay;
     schedule_kind schedule; /* SCHEDULE_STEP if the file has none */
     int64_t total_steps;    /* that the schedule was made for; 0: it depends on none (step) */
     char config_hash[CHECKPOINT_HASH_BYTES]; /* hex digits; "" if there is none */
     int64_t optimizer_steps;                 /* checkpoint_save takes it from the optimizer */
     double loss_scale; /* kernels/step.h; 0 and absent in the file: not scaled */
     int64_t loss_good_steps, loss_skipped_steps, loss_overflow;
-    int64_t epoch_first; /* of the epoch's order, where this world size began; step_in_epoch counts
-                              from there; 0 and absent: its beginning */
-    int64_t world_changes; /* how often another world size went on; 0 and absent: never */
-    double epoch_loss;     /* of the epoch under way, over all ranks: sum over samples, */
-    int64_t epoch_samples; /* and their number; both 0 if the file has neither */
-    checkpoint_test test;  /* these weights'; all 0 and absent: not tested */
+    checkpoint_test test;                 /* these weights'; all 0 and absent: not tested */
     uint64_t model_hash, optimizer_hash;  /* its two files'; checkpoint_save sets them */
     bool has_hashes;                      /* the file has the hashes; false: format 1 */
     char launch[CHECKPOINT_LAUNCH_BYTES]; /* the launch that wrote it; "" and absent: not known */

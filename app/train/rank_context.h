@@ -25,27 +25,6 @@
 
 struct elastic; /* app/train/elastic.h */
 
-/* Where training stands. */
-typedef struct position {
-    int64_t epoch;         /* completed epochs */
-    int64_t step_in_epoch; /* optimizer steps after those */
-    int64_t step;          /* optimizer steps of the whole run */
-    double epoch_loss;     /* of those after the completed epochs, all ranks: sum over samples, */
-    int64_t epoch_samples; /* and how many they are */
-    int64_t epoch_first;   /* of the epoch's order, where this world size began: others used those
-                              before it, and step_in_epoch counts from here; 0: the beginning */
-    int64_t world_changes; /* how often the run has gone on with another world size */
-    double epoch_s;        /* what the epoch took in earlier rounds of this job, */
-    int64_t epoch_timed;   /* and how many of its samples they did in it */
-} position;
-
-/* The ranks that have come to a position. */
-typedef struct former_world {
-    int64_t size;
-    int64_t batch_size, accum; /* of each */
-    double lr;
-} former_world;
-
 typedef struct rank_context {
     const options *opts;
     rendezvous_place place;
@@ -81,6 +60,13 @@ typedef struct rank_context {
     _Atomic(const dataset *) evaluated; /* val_set or test_set: which is under way, or was last */
     atomic_uint tested; /* images of it that are done, if all ranks are as far as this one */
 } rank_context;
+
+/* The world that this rank is one of, in a checkpoint's words. */
+static inline run_world rank_context_world(const rank_context *rank)
+{
+    return (run_world){rank->place.world_size, rank->settings.batch_size, rank->opts->accum,
+                       rank->settings.schedule.lr};
+}
 
 /* Images of all ranks in one optimizer step. */
 static inline int64_t rank_context_global_batch(const rank_context *rank)

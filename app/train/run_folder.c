@@ -139,18 +139,9 @@ static checkpoint_state state_at(rank_context *rank, const position *at)
     const schedule_options *plan = &rank->schedule.options;
     checkpoint_state state = {.model = rank->settings.model,
                               .optimizer = rank->settings.optimizer.kind,
-                              .epoch = at->epoch,
-                              .step_in_epoch = at->step_in_epoch,
-                              .step = at->step,
-                              .epoch_loss = at->epoch_loss,
-                              .epoch_samples = at->epoch_samples,
-                              .epoch_first = at->epoch_first,
-                              .world_changes = at->world_changes,
+                              .at = *at,
+                              .world = rank_context_world(rank),
                               .seed = (uint64_t)rank->opts->seed,
-                              .world_size = rank->place.world_size,
-                              .batch_size = rank->settings.batch_size,
-                              .accum = rank->opts->accum,
-                              .lr = rank->settings.schedule.lr,
                               .gamma = rank->opts->gamma,
                               .momentum = rank->opts->momentum,
                               .weight_decay = rank->settings.weight_decay,
@@ -174,16 +165,16 @@ static status differs(const char *path, const char *what, double was, double is)
 /* Another number of ranks may keep the batch of all of them in place of that of each. */
 static bool keeps_global_batch(const checkpoint_state *was, const checkpoint_state *is)
 {
-    return was->world_size != is->world_size &&
-           was->world_size * was->batch_size == is->world_size * is->batch_size;
+    return was->world.size != is->world.size &&
+           was->world.size * was->world.batch_size == is->world.size * is->world.batch_size;
 }
 
 /* A round of an elastic job goes on with the batch and the schedule of its own number of ranks. */
 static void accept_elastic(const checkpoint_state *was, checkpoint_state *is)
 {
-    if (was->world_size == is->world_size)
+    if (was->world.size == is->world.size)
         return;
-    is->batch_size = was->batch_size;
+    is->world.batch_size = was->world.batch_size;
     is->total_steps = was->total_steps;
 }
 
@@ -230,20 +221,21 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
         return FAIL(STATUS_INVALID,
                     "cannot resume %s: it was started with --schedule=%s, this command says %s",
                     path, schedule_kind_name(was->schedule), schedule_kind_name(is->schedule));
-    if (was->world_size != is->world_size && was->total_steps != is->total_steps)
+    if (was->world.size != is->world.size && was->total_steps != is->total_steps)
         return FAIL(STATUS_INVALID,
                     "cannot resume %s: world size %" PRId64 " -> %" PRId64
                     ": the steps of --schedule=%s are those of the former",
-                    path, was->world_size, is->world_size, schedule_kind_name(was->schedule));
+                    path, was->world.size, is->world.size, schedule_kind_name(was->schedule));
     const struct {
         const char *what;
         double was, is;
     } pairs[] = {
         {"--seed", (double)was->seed, (double)is->seed},
-        {"--batch-size", (double)was->batch_size,
-         keeps_global_batch(was, is) ? (double)was->batch_size : (double)is->batch_size},
-        {"--accum", (double)was->accum, (double)is->accum},
-        {"--lr", was->lr, is->lr},
+        {"--batch-size", (double)was->world.batch_size,
+         keeps_global_batch(was, is) ? (double)was->world.batch_size
+                                     : (double)is->world.batch_size},
+        {"--accum", (double)was->world.accum, (double)is->world.accum},
+        {"--lr", was->world.lr, is->world.lr},
         {"--gamma", was->gamma, is->gamma},
         {"--momentum", was->momentum, is->momentum},
         {"--weight-decay", was->weight_decay, is->weight_decay},
@@ -266,7 +258,7 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
 static status check_identity(rank_context *rank, const char *path, const checkpoint_state *was)
 {
     checkpoint_state is = state_at(rank, &(position){0});
-    is.lr = rank_settings_lr(rank->opts, rank->settings.lr, was->world_size);
+    is.world.lr = rank_settings_lr(rank->opts, rank->settings.lr, was->world.size);
     if (rank->place.round > 0)
         accept_elastic(was, &is);
     TRY(check_data(rank, path, was->data));
@@ -527,18 +519,18 @@ static void publish_again(const char *path, const char *checkpoint)
 static status check_place(const char *path, const rank_context *rank, const checkpoint_state *was)
 {
     int64_t steps = loader_steps(rank->loader);
-    if (was->epoch_first > (int64_t)rank->train_set.count)
+    if (was->at.epoch_first > (int64_t)rank->train_set.count)
         return FAIL(STATUS_INVALID, "%s: \"epoch_first\" is %" PRId64 ", of %u images", path,
-                    was->epoch_first, rank->train_set.count);
-    if (was->world_changes > 0 || was->world_size != rank->place.world_size)
+                    was->at.epoch_first, rank->train_set.count);
+    if (was->at.world_changes > 0 || was->world.size != rank->place.world_size)
         return STATUS_OK;
-    int64_t missing = was->epoch * steps + was->step_in_epoch - was->step;
-    bool dry = steps > 1 && missing % (steps - 1) == 0 && missing / (steps - 1) <= was->epoch;
-    if (was->step_in_epoch <= steps && (missing == 0 || (missing > 0 && dry)))
+    int64_t missing = was->at.epoch * steps + was->at.step_in_epoch - was->at.step;
+    bool dry = steps > 1 && missing % (steps - 1) == 0 && missing / (steps - 1) <= was->at.epoch;
+    if (was->at.step_in_epoch <= steps && (missing == 0 || (missing > 0 && dry)))
         return STATUS_OK;
     return FAIL(STATUS_INVALID,
                 "%s: step %" PRId64 " is not step %" PRId64 " after %" PRId64 " epochs of %" PRId64,
-                path, was->step, was->step_in_epoch, was->epoch, steps);
+                path, was->at.step, was->at.step_in_epoch, was->at.epoch, steps);
 }
 
 /* Loads the newest checkpoint that is whole and fits; *found = false if there is none at all. */
@@ -547,7 +539,7 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
 {
     status_kept why;
     status st = STATUS_OK;
-    for (int64_t before = CHECKPOINT_NEWEST;; before = was->step) {
+    for (int64_t before = CHECKPOINT_NEWEST;; before = was->at.step) {
         bool another = false;
         TRY(checkpoint_find(path, before, &another, was, checkpoint));
         *found = another || before != CHECKPOINT_NEWEST;
@@ -581,9 +573,9 @@ static status find_best(run_folder *folder, const rank_context *rank, checkpoint
     bool found = false;
     *best = (checkpoint_state){0};
     TRY(best_checkpoint_find(folder->path, folder->saved_step, &found, best));
-    folder->best_step = best->step;
+    folder->best_step = best->at.step;
     if (found && run_folder_takes_checkpoints(rank->opts) &&
-        best_checkpoint_link(folder->path, best->step) != STATUS_OK)
+        best_checkpoint_link(folder->path, best->at.step) != STATUS_OK)
         LOG_W("the best checkpoint has no name: %s", status_text());
     return STATUS_OK;
 }
@@ -600,7 +592,7 @@ status run_folder_continue(const rank_context *rank, const position *at, run_fol
     if (!run_folder_takes_checkpoints(rank->opts))
         return STATUS_OK;
     TRY(checkpoint_find(folder->path, at->step + 1, &found, &was, checkpoint));
-    folder->saved_step = found ? was.step : 0;
+    folder->saved_step = found ? was.at.step : 0;
     return find_best(folder, rank, &best);
 }
 
@@ -618,7 +610,7 @@ status run_folder_resume(run_folder *folder, rank_context *rank, checkpoint_stat
     TRY(rank_context_set_loss_scaling(rank, &scaling));
     if (run_folder_takes_checkpoints(rank->opts))
         publish_again(folder->path, checkpoint);
-    folder->saved_step = was->step;
+    folder->saved_step = was->at.step;
     return find_best(folder, rank, best);
 }
 

@@ -36,7 +36,7 @@ enum { KEPT_STATE_NONE = -1 };
 /* Where a run stands, and with whom it came there. */
 typedef struct run_place {
     position at;
-    former_world world; /* .size is 0: the run begins */
+    run_world world; /* .size is 0: the run begins */
     test_found best;
     char sums[CHECKPOINT_SUMS_BYTES]; /* of rank_context */
     int64_t began_ns;                 /* the run, by this process's clock */
@@ -198,15 +198,7 @@ static status continue_folder(training *t)
 /* Another number of ranks goes on: what no step of the epoch has used is dealt out anew, each image
  * once. */
 
-static former_world world_of(const rank_context *rank)
-{
-    return (former_world){.size = rank->place.world_size,
-                          .batch_size = rank->settings.batch_size,
-                          .accum = rank->opts->accum,
-                          .lr = rank->settings.schedule.lr};
-}
-
-static void say_change(const rank_context *rank, const former_world *from, const position *at,
+static void say_change(const rank_context *rank, const run_world *from, const position *at,
                        uint32_t left, const sampler_plan *plan)
 {
     int64_t was = from->size, batch_size = from->batch_size;
@@ -225,7 +217,7 @@ static void say_change(const rank_context *rank, const former_world *from, const
 }
 
 /* In result.json. */
-static status note_change(training *t, const former_world *from, const position *at, uint32_t left,
+static status note_change(training *t, const run_world *from, const position *at, uint32_t left,
                           const sampler_plan *plan)
 {
     const rank_context *rank = &t->rank;
@@ -249,7 +241,7 @@ static status note_change(training *t, const former_world *from, const position 
 }
 
 /* Moves *at, where the former world stood, to where this one begins. The same on all ranks. */
-static status change_world(training *t, const former_world *from, position *at)
+static status change_world(training *t, const run_world *from, position *at)
 {
     const rank_context *rank = &t->rank;
     sampler_plan plan;
@@ -330,7 +322,7 @@ static status rounds_keep(training *t)
         at.epoch_s =
             clock_seconds(clock_now_ns() - t->trainer.epoch_began_ns - t->trainer.tested_ns);
     at.epoch_timed += commit->images;
-    run_place here = {at, world_of(&t->rank), t->result.best, "", t->progress.started_ns};
+    run_place here = {at, rank_context_world(&t->rank), t->result.best, "", t->progress.started_ns};
     memcpy(here.sums, t->rank.sums, sizeof here.sums);
     return kept_state_take(&t->rank, &here, commit->updates + at.step - t->trainer.began.step,
                            &t->kept);
@@ -398,17 +390,9 @@ static status resume(training *t)
     checkpoint_state was = {0}, best = {0};
     TRY(run_folder_resume(&t->folder, &t->rank, &was, &best));
     run_place *from = &t->from;
-    from->at = (position){was.epoch,
-                          was.step_in_epoch,
-                          was.step,
-                          was.epoch_loss,
-                          was.epoch_samples,
-                          was.epoch_first,
-                          was.world_changes,
-                          0,
-                          0};
-    from->world = (former_world){was.world_size, was.batch_size, was.accum, was.lr};
-    from->best = (test_found){best.test, best.step, best.epoch + (best.step_in_epoch > 0)};
+    from->at = was.at;
+    from->world = was.world;
+    from->best = (test_found){best.test, best.at.step, best.at.epoch + (best.at.step_in_epoch > 0)};
     memcpy(from->sums, was.sums, sizeof from->sums);
     return STATUS_OK;
 }

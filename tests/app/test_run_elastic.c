@@ -256,7 +256,7 @@ START_TEST(a_stop_of_all_loses_nothing)
     bool found = false;
     ck_assert_int_eq(checkpoint_find("r", CHECKPOINT_NEWEST, &found, &saved, path), STATUS_OK);
     ck_assert(found);
-    ck_assert_int_ge(saved.step, 20);
+    ck_assert_int_ge(saved.at.step, 20);
 }
 END_TEST
 

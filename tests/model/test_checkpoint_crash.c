@@ -118,7 +118,7 @@ START_TEST(killed_at_any_moment)
     save(1);
     int64_t most_ms = span_ms(started_ns);
     for (int i = 0; i < KILLS; i++) {
-        int64_t before = state.step;
+        int64_t before = state.at.step;
         pid_t child = fork();
         ck_assert_int_ge(child, 0);
         if (child == 0)
@@ -131,12 +131,12 @@ START_TEST(killed_at_any_moment)
         ck_assert_msg(checkpoint_find(scratch, CHECKPOINT_NEWEST, &found, &state, path) ==
                           STATUS_OK,
                       "%s", status_text());
-        ck_assert(found && state.step >= before);
-        expect_newest(state.step);
+        ck_assert(found && state.at.step >= before);
+        expect_newest(state.at.step);
         ck_assert_int_eq(checkpoint_load_model(scratch, mlp.net), STATUS_OK);
     }
-    ck_assert_int_gt(state.step, 1);
-    save(state.step + 1);
+    ck_assert_int_gt(state.at.step, 1);
+    save(state.at.step + 1);
     ck_assert_int_eq(count_names(), 2);
 }
 END_TEST
@@ -176,13 +176,13 @@ static void expect_best(int64_t newest)
     bool found = false;
     ck_assert_int_eq(best_checkpoint_find(scratch, newest, &found, &best), STATUS_OK);
     ck_assert(found);
-    ck_assert_int_eq(best.step, best_up_to(newest));
+    ck_assert_int_eq(best.at.step, best_up_to(newest));
     ck_assert_int_eq(checkpoint_state_read(in_scratch("checkpoints/best/state.json"), &linked),
                      STATUS_OK);
-    ck_assert(linked.step == best.step || linked.step == best_up_to(newest - 1));
+    ck_assert(linked.at.step == best.at.step || linked.at.step == best_up_to(newest - 1));
     ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/best"), mlp.net, mlp.opt), STATUS_OK);
-    ck_assert(stamp(&mlp, linked.step, true));
-    ck_assert_int_eq(best_checkpoint_link(scratch, best.step), STATUS_OK); /* as a resume does */
+    ck_assert(stamp(&mlp, linked.at.step, true));
+    ck_assert_int_eq(best_checkpoint_link(scratch, best.at.step), STATUS_OK); /* as a resume does */
 }
 
 START_TEST(a_killed_run_has_its_best)
@@ -207,8 +207,8 @@ START_TEST(a_killed_run_has_its_best)
         char path[FILE_PATH_BYTES];
         ck_assert_int_eq(checkpoint_find(scratch, CHECKPOINT_NEWEST, &found, &state, path),
                          STATUS_OK);
-        ck_assert(found && state.step >= newest);
-        newest = state.step;
+        ck_assert(found && state.at.step >= newest);
+        newest = state.at.step;
         expect_best(newest);
     }
     ck_assert_int_gt(newest, KILLS / 4);

@@ -107,10 +107,10 @@ START_TEST(state_is_checked)
         else
             write_state(whole);
         ck_assert_int_eq(find_newest(&state), STATUS_OK);
-        state.step = 0;
+        state.at.step = 0;
         edit_state(edit[0], edit[1], !of_before);
         ck_assert_int_eq(find_newest(&state), STATUS_INVALID);
-        ck_assert_int_eq(state.step, 0);
+        ck_assert_int_eq(state.at.step, 0);
         ASSERT_FACTS_LISTED(status_text(), edit + 2);
     }
     free(whole);
@@ -131,7 +131,7 @@ START_TEST(an_edited_state_is_refused)
     expect_newest(1);
     edit_state("\"format\": 3", "\"format\": 2", true);
     ck_assert_int_eq(find_newest(&state), STATUS_OK);
-    ck_assert_int_eq(state.step, 2);
+    ck_assert_int_eq(state.at.step, 2);
 }
 END_TEST
 
@@ -217,12 +217,12 @@ START_TEST(state_is_checked_before_it_is_written)
                                state_of(1), state_of(1), state_of(1)};
     static const char *const names[] = {"lr",         "world_size",    "config_hash",
                                         "loss_scale", "epoch_samples", "epoch_loss"};
-    bad[0].lr = (double)NAN;
-    bad[1].world_size = 0;
+    bad[0].world.lr = (double)NAN;
+    bad[1].world.size = 0;
     strcpy(bad[2].config_hash, "xyz");
     bad[3].loss_scale = HUGE_VAL;
-    bad[4].epoch_samples = 1 << 20;
-    bad[5].epoch_loss = 1e-9;
+    bad[4].at.epoch_samples = 1 << 20;
+    bad[5].at.epoch_loss = 1e-9;
     for (int i = 0; i < 6; i++) {
         stamp(&mlp, 1, false);
         ck_assert_int_eq(checkpoint_save(scratch, &bad[i], mlp.net, mlp.opt), STATUS_INVALID);
@@ -237,14 +237,14 @@ START_TEST(a_diverged_run_is_kept)
 {
     static const double losses[] = {(double)NAN, HUGE_VAL, -HUGE_VAL};
     checkpoint_state state = state_of(2), back = {0};
-    state.epoch_samples = 256;
-    state.epoch_loss = losses[_i];
+    state.at.epoch_samples = 256;
+    state.at.epoch_loss = losses[_i];
     stamp(&mlp, 2, false);
     ck_assert_msg(checkpoint_save(scratch, &state, mlp.net, mlp.opt) == STATUS_OK, "%s",
                   status_text());
     ck_assert_int_eq(find_newest(&back), STATUS_OK);
-    ck_assert_int_eq(back.epoch_samples, 256);
-    ck_assert(isnan(losses[_i]) ? isnan(back.epoch_loss) : back.epoch_loss == losses[_i]);
+    ck_assert_int_eq(back.at.epoch_samples, 256);
+    ck_assert(isnan(losses[_i]) ? isnan(back.at.epoch_loss) : back.at.epoch_loss == losses[_i]);
 }
 END_TEST
 

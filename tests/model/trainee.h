@@ -84,14 +84,9 @@ static inline checkpoint_state state_of(int64_t step)
 {
     return (checkpoint_state){.model = MODEL_MLP,
                               .optimizer = OPTIMIZER_SGD,
-                              .epoch = 3,
-                              .step_in_epoch = step % 938,
-                              .step = step,
+                              .at = {.epoch = 3, .step_in_epoch = step % 938, .step = step},
                               .seed = UINT64_MAX,
-                              .world_size = 2,
-                              .batch_size = 64,
-                              .accum = 1,
-                              .lr = 0.1 / 3.0,
+                              .world = {2, 64, 1, 0.1 / 3.0},
                               .gamma = 0.7,
                               .momentum = 0.9,
                               .weight_decay = 1e-4,
@@ -131,12 +126,13 @@ static inline void save(int64_t step)
 static inline void expect_same(const checkpoint_state *a, const checkpoint_state *b)
 {
     ck_assert(a->model == b->model && a->optimizer == b->optimizer);
-    ck_assert(a->epoch == b->epoch && a->step_in_epoch == b->step_in_epoch);
-    ck_assert_int_eq(a->step, b->step);
+    ck_assert(a->at.epoch == b->at.epoch && a->at.step_in_epoch == b->at.step_in_epoch);
+    ck_assert_int_eq(a->at.step, b->at.step);
     ck_assert(a->seed == b->seed);
-    ck_assert(a->world_size == b->world_size && a->batch_size == b->batch_size);
-    ck_assert(a->accum == b->accum && a->optimizer_steps == b->optimizer_steps);
-    ck_assert(a->lr == b->lr && a->gamma == b->gamma); /* every bit, through decimal and back */
+    ck_assert(a->world.size == b->world.size && a->world.batch_size == b->world.batch_size);
+    ck_assert(a->world.accum == b->world.accum && a->optimizer_steps == b->optimizer_steps);
+    ck_assert(a->world.lr == b->world.lr &&
+              a->gamma == b->gamma); /* every bit, through decimal and back */
     ck_assert(a->momentum == b->momentum && a->weight_decay == b->weight_decay);
     ck_assert_str_eq(a->config_hash, b->config_hash);
 }
