@@ -367,20 +367,41 @@ status run_config_setting(const run_config *config, const char *name, bool *foun
     return STATUS_OK;
 }
 
-status run_config_data_folder(const run_config *config, char **folder, bool *given)
+/* The --data-dir that the run was given, else the folder that it found. */
+static status find_data_folder(const run_config *config, data_source *out)
 {
-    char *named = NULL;
     bool found = false;
     option_source origin;
-    TRY(run_config_setting(config, "data-dir", &found, &named, &origin));
-    *given = named != NULL;
-    *folder = named;
-    if (named != NULL || environment_text("MNIST_DDP_DATA") != NULL)
+    TRY(run_config_setting(config, "data-dir", &found, &out->folder, &origin));
+    out->is_given = out->folder != NULL;
+    if (out->is_given || environment_text("MNIST_DDP_DATA") != NULL)
         return STATUS_OK;
     const char *place =
         json_string_value(json_object_get(json_object_get(config->document, "run"), "data_folder"));
-    *folder = place != NULL ? strdup(place) : NULL;
-    if (place != NULL && *folder == NULL)
+    out->folder = place != NULL ? strdup(place) : NULL;
+    if (place != NULL && out->folder == NULL)
         return FAIL(STATUS_NO_MEMORY, "%s: %zu bytes", RUN_FILE_CONFIG, strlen(place));
     return STATUS_OK;
+}
+
+status data_source_find(const char *path, data_source *out)
+{
+    run_config config = {0};
+    bool found = false;
+    option_source origin;
+    *out = (data_source){0};
+    status st = run_config_find(path, out->run, &config);
+    if (st == STATUS_OK)
+        st = run_config_setting(&config, "dataset", &found, &out->dataset, &origin);
+    if (st == STATUS_OK)
+        st = find_data_folder(&config, out);
+    run_config_close(&config);
+    return st;
+}
+
+void data_source_free(data_source *data)
+{
+    free(data->dataset);
+    free(data->folder);
+    *data = (data_source){0};
 }

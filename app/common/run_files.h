@@ -95,10 +95,19 @@ void run_config_close(run_config *config);
 status run_config_setting(const run_config *config, const char *name, bool *found, char **text,
                           option_source *origin);
 
-/* Where the run had its data: the --data-dir that it was given, else the folder that it found, but
- * not if $MNIST_DDP_DATA names one now. NULL: not known. *folder is the caller's to free; it may
- * not be there any more. *given: it is a --data-dir. STATUS_INVALID as run_config_setting. */
-status run_config_data_folder(const run_config *config, char **folder, bool *given);
+/* On which data the run was trained that a model is of. */
+typedef struct data_source {
+    char run[FILE_PATH_BYTES];
+    char *dataset; /* NULL: not known */
+    char *folder;  /* the --data-dir that it was given, else the folder that it found, but not if
+                      $MNIST_DDP_DATA names one now. NULL: not known; it may be there no more */
+    bool is_given; /* it is a --data-dir */
+} data_source;
+
+/* `path` as in run_config_find. What is known before a failure is in *out all the same, to be freed
+ * in any case. Fails like run_config_find and run_config_setting. */
+status data_source_find(const char *path, data_source *out);
+void data_source_free(data_source *data);
 
 /* The value that these options have, spelled alike; free with free(); NULL if it is not given and
  * has no default of its own. */

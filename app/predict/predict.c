@@ -27,48 +27,27 @@
 
 enum { MAX_BATCH = 64 };
 
-/* What the run's settings say; `kind` stays if they name none. */
-static status read_settings(const run_config *config, dataset_kind *kind,
-                            char data_folder[FILE_PATH_BYTES])
-{
-    char *name = NULL, *folder = NULL;
-    option_source origin;
-    bool found = false, given = false;
-    TRY(run_config_setting(config, "dataset", &found, &name, &origin));
-    status st = name != NULL ? dataset_kind_parse(name, kind) : STATUS_OK;
-    free(name);
-    TRY(st);
-    TRY(run_config_data_folder(config, &folder, &given));
-    if (folder != NULL && strlen(folder) < FILE_PATH_BYTES && file_exists(folder))
-        strcpy(data_folder, folder);
-    free(folder);
-    return STATUS_OK;
-}
-
 /* --dataset, else that of the run which the model is of, else MNIST. */
 static status find_dataset(const options *opts, trained_model *model)
 {
-    char run[FILE_PATH_BYTES];
-    run_config config = {0};
+    data_source data;
     const bool given = options_given(opts, "dataset");
-    dataset_kind kind = DATASET_MNIST, trained_on = DATASET_MNIST;
-    model->data_folder[0] = '\0';
-    status st = run_config_find(model->path, run, &config);
-    if (st == STATUS_OK && config.document != NULL)
-        st = read_settings(&config, &trained_on, model->data_folder);
-    run_config_close(&config);
-    if (st == STATUS_NO_MEMORY)
-        return st;
-    if (st != STATUS_OK && !given)
+    dataset_kind trained_on = DATASET_MNIST, kind = DATASET_MNIST;
+    status st = data_source_find(model->path, &data), named = STATUS_OK;
+    if (data.dataset != NULL)
+        named = dataset_kind_parse(data.dataset, &trained_on);
+    st = st == STATUS_OK ? named : st;
+    bool is_there = st == STATUS_OK && data.folder != NULL &&
+                    strlen(data.folder) < FILE_PATH_BYTES && file_exists(data.folder);
+    if (st != STATUS_OK && st != STATUS_NO_MEMORY && !given)
         LOG_W("the names of the classes are not taken from the run: %s", status_text());
-    if (given)
-        TRY(dataset_kind_parse(opts->dataset, &kind));
-    else
-        kind = trained_on;
-    if (kind != trained_on)
-        model->data_folder[0] = '\0';
+    if (st != STATUS_NO_MEMORY)
+        st = given ? dataset_kind_parse(opts->dataset, &kind) : STATUS_OK;
+    kind = given ? kind : trained_on;
+    strcpy(model->data_folder, is_there && kind == trained_on ? data.folder : "");
     model->dataset = dataset_kind_facts(kind);
-    return STATUS_OK;
+    data_source_free(&data);
+    return st;
 }
 
 status trained_model_open(const options *opts, const char *path, trained_model *out, int *exit_code)

@@ -232,74 +232,46 @@ status run_settings_complete(options *opts)
     return st;
 }
 
-/* The run that a checkpoint is of, and the command that evaluates it. */
-typedef struct source {
-    options *opts;
-    char run[FILE_PATH_BYTES];
-    run_config config;
-} source;
-
-static status take(source *s, const char *name, const char *text)
+static status take(options *opts, const char *name, const char *text)
 {
-    return options_value_set_named(s->opts, name, text, SOURCE_COMMAND_LINE, RUN_FILE_CONFIG);
+    return options_value_set_named(opts, name, text, SOURCE_COMMAND_LINE, RUN_FILE_CONFIG);
 }
 
-/* Sets *same to whether the command then reads the run's data set. */
-static status take_dataset(source *s, bool *same)
+/* The run's data set, and its folder if the command then reads that data set. */
+static status take_data(options *opts, const data_source *data)
 {
-    char *was = NULL;
-    bool found = false;
-    option_source origin;
-    status st = STATUS_OK;
-    TRY(run_config_setting(&s->config, "dataset", &found, &was, &origin));
-    if (was != NULL && !options_given(s->opts, "dataset"))
-        st = take(s, "dataset", was);
-    *same = was == NULL || strcmp(was, s->opts->dataset) == 0;
-    if (st == STATUS_OK && !*same)
-        LOG_W("%s was trained with --dataset %s, and is evaluated with --dataset %s", s->run, was,
-              s->opts->dataset);
-    free(was);
-    return st;
-}
-
-static status take_data_folder(source *s)
-{
-    char *folder = NULL;
-    bool given = false;
-    status st = STATUS_OK;
-    TRY(run_config_data_folder(&s->config, &folder, &given));
-    if (folder != NULL && file_exists(folder))
-        st = take(s, "data-dir", folder);
-    else if (given)
-        LOG_W("%s was trained with --data-dir %s, which is not there", s->run, folder);
-    free(folder);
-    return st;
+    const char *was = data->dataset;
+    if (was != NULL && !options_given(opts, "dataset"))
+        TRY(take(opts, "dataset", was));
+    if (was != NULL && strcmp(was, opts->dataset) != 0)
+        LOG_W("%s was trained with --dataset %s, and is evaluated with --dataset %s", data->run,
+              was, opts->dataset);
+    else if (options_given(opts, "data-dir"))
+        return STATUS_OK;
+    else if (data->folder != NULL && file_exists(data->folder))
+        return take(opts, "data-dir", data->folder);
+    else if (data->is_given)
+        LOG_W("%s was trained with --data-dir %s, which is not there", data->run, data->folder);
+    return STATUS_OK;
 }
 
 /* RUN, --checkpoint or the newest in runs/. */
-static status choose_checkpoint(source *s)
+static status choose_checkpoint(options *opts)
 {
     char path[FILE_PATH_BYTES];
-    const options *opts = s->opts;
-    const char *run = opts->n_runs > 0 ? opts->runs[0] : NULL;
-    TRY(runs_folder_model(run != NULL ? run : opts->checkpoint, path));
-    return take(s, "checkpoint", path);
+    TRY(runs_folder_model(opts->n_runs > 0 ? opts->runs[0] : opts->checkpoint, path));
+    return take(opts, "checkpoint", path);
 }
 
 status run_settings_complete_eval(options *opts)
 {
-    source s = {.opts = opts};
-    bool same = false;
+    data_source data;
     if (opts->command != COMMAND_EVAL)
         return STATUS_OK;
-    TRY(choose_checkpoint(&s));
-    status st = run_config_find(opts->checkpoint, s.run, &s.config);
-    if (st == STATUS_OK && s.config.document != NULL) {
-        st = take_dataset(&s, &same);
-        if (st == STATUS_OK && same && !options_given(opts, "data-dir"))
-            st = take_data_folder(&s);
-    }
-    run_config_close(&s.config);
+    TRY(choose_checkpoint(opts));
+    status st = data_source_find(opts->checkpoint, &data), taken = take_data(opts, &data);
+    data_source_free(&data);
+    st = st == STATUS_OK ? taken : st;
     if (st == STATUS_OK || st == STATUS_NO_MEMORY)
         return st;
     LOG_W("the data set is not taken from the run: %s", status_text());
