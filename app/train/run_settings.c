@@ -46,41 +46,34 @@ static bool other_is_given(const options *opts, const char *name)
     return listed && given;
 }
 
-/* The number under `key` of what the run is, as text; "default" if there is none. */
+/* The number under `key` of what the run is, as text; "default" if there is none. The rate as it
+ * was set: with --scale-lr a rank's share of what the run trained with. */
 static const char *fact_text(const continuation *c, const char *key, char out[NUMBER_BYTES])
 {
-    const json_t *value = fact(c, key);
-    snprintf(out, NUMBER_BYTES, "%.9g", json_number_value(value));
-    return json_is_number(value) ? out : "default";
-}
-
-/* The rate as set: what the run trained with is, with --scale-lr, so many times that. */
-static const char *lr_text(const continuation *c, char out[NUMBER_BYTES])
-{
-    const json_t *settings = json_object_get(c->config.document, "settings");
+    const json_t *value = fact(c, key), *settings = json_object_get(c->config.document, "settings");
     const json_t *scaled = json_object_get(json_object_get(settings, "scale_lr"), "value");
-    const json_t *lr = fact(c, "lr"), *world = fact(c, "world");
-    double ranks = json_is_true(scaled) ? json_number_value(world) : 1;
-    snprintf(out, NUMBER_BYTES, "%.9g", json_number_value(lr) / ranks);
-    return json_is_number(lr) && ranks > 0 ? out : "default";
+    bool is_scaled = strcmp(key, "lr") == 0 && json_is_true(scaled);
+    double ranks = is_scaled ? json_number_value(fact(c, "world")) : 1;
+    snprintf(out, NUMBER_BYTES, "%.9g", json_number_value(value) / ranks);
+    return json_is_number(value) && ranks > 0 ? out : "default";
 }
 
 /* What a setting was in the run: `text` is the file's, NULL if it was not given. */
 static const char *former(const continuation *c, const char *name, const char *text,
                           char out[NUMBER_BYTES])
 {
-    if (strcmp(name, "batch-size") == 0) /* one of the two was given, and made both */
-        return fact_text(c, "batch", out);
-    if (strcmp(name, "global-batch-size") == 0)
-        return fact_text(c, "global_batch", out);
+    static const char *const facts[][2] = {
+        {"batch-size", "batch"}, /* one of these two was given, and made both */
+        {"global-batch-size", "global_batch"},
+        {"replicas", "replicas"},
+        {"lr", "lr"}, /* the optimizer's default */
+        {"weight-decay", "weight_decay"},
+    };
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++)
+        if (strcmp(name, facts[i][0]) == 0 && (i < 2 || text == NULL))
+            return fact_text(c, facts[i][1], out);
     if (text != NULL)
         return text;
-    if (strcmp(name, "replicas") == 0)
-        return fact_text(c, "replicas", out);
-    if (strcmp(name, "lr") == 0) /* the optimizer's default */
-        return lr_text(c, out);
-    if (strcmp(name, "weight-decay") == 0)
-        return fact_text(c, "weight_decay", out);
     return strcmp(name, "limit") == 0 ? "all" : "default";
 }
 
