@@ -445,9 +445,8 @@ START_TEST(a_full_disk_is_one_warning)
 {
     const struct rlimit limit = {1 << 18, 1 << 18}; /* the page and eval.json have room */
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    program p = program_run_with(
-        NULL, WORDS(RUN, "--epochs=240", "--log-interval=1", "--json", "--no-save-model",
-                    "--eval-every=0"));
+    program p = program_run_with(NULL, WORDS(RUN, "--epochs=240", "--log-interval=1", "--json",
+                                             "--no-save-model", "--eval-every=0"));
     ASSERT_EXIT(p, 0);
     ck_assert_int_eq(facts_count(p.err, "warning"), 1);
     ASSERT_FACTS(p.err, "warning", "metrics", "run/metrics.jsonl");
