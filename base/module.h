@@ -1,4 +1,4 @@
-/* Modules: what needs foreign libraries is a shared object, opened at run time. So the program
+/* Modules: what needs other libraries is a shared object, opened at run time. So the program
  * starts fast, and starts if those libraries are missing.
  *
  * A module finds the program's own functions in the executable, exports one symbol,

@@ -47,8 +47,8 @@ enum { MT19937_WORDS = 624 };
 
 typedef struct mt19937 {
     uint32_t state[MT19937_WORDS];
-    uint32_t outputs[MT19937_WORDS]; /* of this state, */
-    int next;                        /* of which those from here on have not been drawn */
+    uint32_t outputs[MT19937_WORDS]; /* what this state gives */
+    int next;                        /* the first of them that has not been drawn */
 } mt19937;
 
 /* torch.manual_seed(seed): only the low 32 bits count. */

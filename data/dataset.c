@@ -319,7 +319,7 @@ static status locate_named(const dataset_facts *facts, const char *place, const 
         int absent_below = mnist_files_missing(below, names, sizeof names);
         if (absent_below == 0)
             return take(below, found_by, out);
-        if (absent_below < absent) { /* the nearest is told */
+        if (absent_below < absent) { /* the nearest is named */
             absent = absent_below;
             memcpy(missing, names, sizeof names);
         }
@@ -365,7 +365,7 @@ static status check_labels(const char *path, dataset_kind kind, bool *known)
     dataset_kind found;
     *known = file_exists(path) && digest_file(path, sum) == STATUS_OK &&
              dataset_kind_by_labels(sum, &found);
-    if (!*known || found == kind) /* if it cannot be read, opening it tells why */
+    if (!*known || found == kind) /* if it cannot be read, opening it says why */
         return STATUS_OK;
     return FAIL(STATUS_INVALID,
                 "%s: these files are %s, not %s: give --dataset=%s, or another "
@@ -375,13 +375,13 @@ static status check_labels(const char *path, dataset_kind kind, bool *known)
 }
 
 /* Files that nobody knows may be anything. Of a plain one whose digest nobody has noted, the .gz
- * that torchvision leaves beside it tells. */
+ * that torchvision leaves beside it shows it. */
 static status refuse_other(dataset_kind kind, const char *folder)
 {
     char path[FILE_PATH_BYTES], gzip[FILE_PATH_BYTES];
     bool known = false;
     if (mnist_files_find(folder, DATASET_TEST, IDX_LABELS, path) != STATUS_OK)
-        return STATUS_OK; /* opening it tells why */
+        return STATUS_OK; /* opening it says why */
     TRY(check_labels(path, kind, &known));
     if (known || snprintf(gzip, sizeof gzip, "%s.gz", path) >= (int)sizeof gzip)
         return STATUS_OK;

@@ -80,7 +80,7 @@ typedef struct dataset {
     const uint8_t *images; /* (count, 28, 28), read-only, shared between processes */
     const uint8_t *labels; /* (count), each < 10 */
     idx_file files[2];     /* by idx_kind */
-    uint64_t version;      /* of both, as in idx_file */
+    uint64_t version;      /* both files', as in idx_file */
 } dataset;
 
 /* Where the four files are. */

@@ -33,7 +33,7 @@ typedef struct part {
     uint64_t size_bytes;
     bool is_resumed; /* its first bytes are not of the mirror that is asked */
 
-    /* of the answer under way */
+    /* the answer under way: */
     transfer_answer answer;
     uint8_t head[HEAD_BYTES]; /* its first bytes, until they are known to be gzip's */
     size_t head_bytes;

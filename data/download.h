@@ -19,7 +19,7 @@ typedef void download_tell(void *ctx, uint64_t done_bytes);
 
 typedef struct download {
     const transfer_ops *http;
-    void *handle;           /* of `http` */
+    void *handle;           /* what `http` works with */
     int connect_timeout_ms; /* for all mirrors together */
     int stall_timeout_s;
     int wake_fd; /* ends it once it is readable; -1: none */

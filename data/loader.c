@@ -12,10 +12,10 @@ _Static_assert((int)AUGMENTATION_SIDE == (int)IDX_SIDE, "the size of an image");
 struct loader {
     device *dev;
     loader_options options;
-    sampler_plan plan;      /* of an epoch that is distributed whole */
+    sampler_plan plan;      /* for an epoch that is distributed whole */
     int partial;            /* the epoch that is not; -1: there is none */
     uint32_t partial_first; /* where it begins */
-    uint32_t n_samples;     /* of this rank in the epoch that has started, or in a whole one */
+    uint32_t n_samples;     /* this rank's in the epoch that has started, or in a whole one */
     int epoch;              /* -1: none has started */
     bool repeats;           /* its order is that of the epoch before */
     int step, micro;        /* the next batch of loader_next */
@@ -243,7 +243,7 @@ int loader_step_indices(const loader *load, int step, const uint32_t **out)
     sampler_options options = sampler_of(load, load->epoch);
     uint32_t first = samples_before(load, step * load->options.accum);
     uint32_t end = first + (uint32_t)loader_step_samples(load, step);
-    uint32_t left = options.samples - options.first; /* of the epoch, for all ranks in turn */
+    uint32_t left = options.samples - options.first; /* in the epoch, for all ranks in turn */
     uint32_t rank = (uint32_t)options.rank, world_size = (uint32_t)options.world_size;
     uint32_t own = rank < left ? (left - rank + world_size - 1) / world_size : 0;
     end = end < own ? end : own;

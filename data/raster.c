@@ -283,8 +283,8 @@ status raster_file_read(const char *path, raster *out)
 enum {
     LEVELS = 256,
     FAINT = 16,        /* ink that differs from the paper by less is none */
-    EDGE_PERCENT = 10, /* of the darkest ink: where the drawing begins */
-    PIECE_INK = 64,    /* of the result: what a piece of ink consists of */
+    EDGE_PERCENT = 10, /* this share of the darkest ink is where the drawing begins */
+    PIECE_INK = 64,    /* in the result: a piece of ink consists of at least this */
 };
 
 typedef struct background {

@@ -9,7 +9,7 @@
 
 typedef struct sampler_options {
     uint32_t samples; /* in the data set, >= 1 */
-    uint32_t first; /* of the epoch's order that is distributed: those before it are used already */
+    uint32_t first;   /* where the distributed part of the epoch begins; those before it are used */
     int rank, world_size;
     uint64_t seed;
     bool shuffle;   /* false: 0 .. samples-1 in order */

@@ -55,7 +55,7 @@ status comm_hook_parse(const char *word, comm_hook_kind *out)
 
 size_t comm_hook_shared_bytes(comm_hook_kind kind, size_t count, size_t carried)
 {
-    enum { ROUNDING = 2 * 64 }; /* of two pieces */
+    enum { ROUNDING = 2 * 64 }; /* two pieces are rounded up */
     if (kind == COMM_HOOK_NONE)
         return 0;
     /* what is compressed takes less than half: so both messages together less than the gradients */

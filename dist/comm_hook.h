@@ -33,7 +33,7 @@ typedef status comm_hook_order_fn(void *ctx, const float *from, float *to);
 
 typedef struct comm_hook_options {
     comm_hook_kind kind;
-    /* of powersgd */
+    /* for powersgd: */
     int rank;                                  /* r >= 1 */
     int64_t start_iter;                        /* steps that are sent whole, >= 0 */
     comm_hook_order_fn *to_plain, *from_plain; /* NULL: the arena has PyTorch's order */
@@ -74,7 +74,7 @@ void comm_hook_destroy(comm_hook *hook); /* accepts NULL; before the group */
 status comm_hook_launch(comm_hook *hook, size_t offset, size_t count, const char *label);
 
 /* After the last slice of a step: returns when all gradients are the mean over all ranks, as well
- * as the hook knows it. Adds to *comm_ns what process_group_wait tells. */
+ * as the hook knows it. Adds to *comm_ns process_group_wait's elapsed_ns. */
 status comm_hook_wait(comm_hook *hook, int64_t *comm_ns);
 
 #endif

@@ -27,7 +27,7 @@ typedef struct ddp_options {
 
 /* How the gradients are cut into parameters. */
 typedef struct ddp_parameters {
-    size_t count;          /* of gradients */
+    size_t count;          /* gradients */
     const size_t *offsets; /* (n), ascending, first 0: where each parameter's slice begins */
     size_t n;
 } ddp_parameters;
@@ -57,7 +57,7 @@ status ddp_on_grad_ready(void *reducer, size_t offset, size_t count, device_stre
  * from now on finds them so. Call once per optimizer step. */
 status ddp_wait(ddp *reducer);
 
-/* Nanoseconds so far: of each bucket's all-reduce, as process_group_wait tells them, and those
+/* Nanoseconds so far: of each bucket's all-reduce, process_group_wait's elapsed_ns, and those
  * spent in ddp_wait. A staged bucket is launched when its data has reached the host. */
 typedef struct ddp_times {
     int64_t comm_ns, exposed_ns;

@@ -327,8 +327,8 @@ enum {
     LOOK_MS = 2000, /* for a store to answer */
     FIRST_PAUSE_MS = 10,
     LAST_PAUSE_MS = 200,
-    FIRST_LINE_MS = 3000, /* the first line about waiting, */
-    NEXT_LINE_MS = 5000,  /* and those after it */
+    FIRST_LINE_MS = 3000, /* until the first line about waiting */
+    NEXT_LINE_MS = 5000,  /* until each line after it */
     TURN_MS = 5000,       /* another rank 0 looks for LOOK_MS twice at most */
     WHO_BYTES = 440,
     WHY_BYTES = 800,

@@ -26,9 +26,9 @@ typedef enum init_method_kind {
 
 typedef struct init_method {
     init_method_kind kind;
-    char host[INIT_METHOD_HOST_BYTES]; /* of tcp, without brackets */
+    char host[INIT_METHOD_HOST_BYTES]; /* tcp's, without brackets */
     int port;
-    char path[INIT_METHOD_PATH_BYTES]; /* of file; absolute */
+    char path[INIT_METHOD_PATH_BYTES]; /* file's; absolute */
     int rank, world_size;              /* -1: it does not say */
 } init_method;
 
@@ -44,10 +44,10 @@ typedef struct rendezvous_place {
     int master_port;
     char init_file[INIT_METHOD_PATH_BYTES]; /* where the two are found; "": they are known */
     bool agent_store;  /* the launcher holds master_port and serves the store there */
-    int restart_count; /* of failed ranks, so far */
-    int64_t round;     /* of an elastic job, from 1; 0: the job is none */
+    int restart_count; /* restarts after a rank's failure, so far */
+    int64_t round;     /* an elastic job's, from 1; 0: the job is none */
     char run_id[128];
-    struct socket_breaker *breaker; /* of the connection to the store; borrowed; NULL */
+    struct socket_breaker *breaker; /* breaks the connection to the store; borrowed; NULL */
 } rendezvous_place;
 
 /* What keys, files and ports of this start of the ranks carry, so that those of an older one are
@@ -61,7 +61,7 @@ static inline int64_t rendezvous_place_attempt(const rendezvous_place *place)
 typedef struct rendezvous_request {
     const char *init_method; /* NULL: env:// */
     int rank, world_size;    /* -1: not given */
-    const char *own_address; /* of file://, for rank 0; NULL: this host's own, or loopback */
+    const char *own_address; /* rank 0's, for file://; NULL: this host's own, or loopback */
 } rendezvous_request;
 
 /* Reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK or

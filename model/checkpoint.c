@@ -130,7 +130,7 @@ static status checkpoint_folder_remove(const char *path)
     }
     for (const struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            unlinkat(fd, entry->d_name, 0); /* rmdir tells if one stays */
+            unlinkat(fd, entry->d_name, 0); /* rmdir fails if one stays */
     closedir(dir);
     if (rmdir(path) != 0)
         return FAIL(STATUS_IO, "delete folder %s: %s", path, strerror(errno));
@@ -1003,7 +1003,7 @@ status best_checkpoint_link(const char *run_dir, int64_t step)
     TRY(file_join(folder, CHECKPOINT_BEST, link));
     if (readlink(link, now, sizeof now - 1) > 0 && strcmp(now, target) == 0)
         return STATUS_OK;
-    unlink(draft); /* of a run that was killed */
+    unlink(draft); /* a killed run may have left it */
     if (symlink(target, draft) != 0)
         return FAIL(STATUS_IO, "make link %s: %s", draft, strerror(errno));
     if (rename(draft, link) == 0)

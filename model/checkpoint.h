@@ -37,21 +37,21 @@ typedef struct position {
     int64_t epoch;         /* completed epochs */
     int64_t step_in_epoch; /* optimizer steps after those */
     int64_t step;          /* optimizer steps of the whole run; names the checkpoint */
-    double epoch_loss;     /* of those after the completed epochs, all ranks: sum over samples, */
-    int64_t epoch_samples; /* and how many they are; both 0 if the file has neither */
-    int64_t epoch_first;   /* of the epoch's order, where this world size began: others used those
-                              before it, and step_in_epoch counts from here; 0 and absent: the
+    double epoch_loss;     /* the sum over the samples after those epochs, all ranks' */
+    int64_t epoch_samples; /* how many those are; both 0 if the file has neither */
+    int64_t epoch_first;   /* where in the epoch's order this world size began: others used those
+                              before it, and step_in_epoch counts from here; 0 or absent: at the
                               beginning */
     int64_t world_changes; /* how often the run has gone on with another world size; likewise */
     /* Not in the file: */
-    double epoch_s;      /* what the epoch took in earlier rounds of this job, */
-    int64_t epoch_timed; /* and how many of its samples they did in it */
+    double epoch_s;      /* what the epoch took in earlier rounds of this job */
+    int64_t epoch_timed; /* how many of its samples those rounds did in that time */
 } position;
 
 /* The ranks that have come to a position. */
 typedef struct run_world {
     int64_t size;
-    int64_t batch_size, accum; /* of each */
+    int64_t batch_size, accum; /* each rank's */
     double lr;
 } run_world;
 
@@ -65,7 +65,7 @@ typedef struct checkpoint_state {
     uint64_t seed;
     double gamma, momentum, weight_decay;
     schedule_kind schedule; /* SCHEDULE_STEP if the file has none */
-    int64_t total_steps;    /* that the schedule was made for; 0: it depends on none (step) */
+    int64_t total_steps;    /* what the schedule was made for; 0: it depends on none (step) */
     char config_hash[CHECKPOINT_HASH_BYTES]; /* hex digits; "" if there is none */
     int64_t optimizer_steps;                 /* checkpoint_save takes it from the optimizer */
     double loss_scale; /* kernels/step.h; 0 and absent in the file: not scaled */

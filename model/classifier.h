@@ -22,7 +22,7 @@ double prediction_loss(const float logits[NETWORK_CLASSES], int label);
 
 typedef struct classifier classifier;
 
-enum { CLASSIFIER_PIXELS = AUGMENTATION_SIDE * AUGMENTATION_SIDE }; /* of an image */
+enum { CLASSIFIER_PIXELS = AUGMENTATION_SIDE * AUGMENTATION_SIDE }; /* an image's */
 
 /* Loads a model.safetensors, or that of a run's or a checkpoint's folder, as checkpoint_load_model
  * does; the file says which model it is. `max_batch`: images of one forward at most; it takes no

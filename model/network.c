@@ -197,7 +197,7 @@ struct network {
     float *parameters, *gradients;
     score *totals; /* device memory */
     bool own_parameters, own_gradients;
-    batch in;          /* of the last forward */
+    batch in;          /* the last forward's */
     network_mode mode; /* likewise */
 };
 

@@ -26,8 +26,8 @@ typedef struct parameter {
 typedef struct network_options {
     model_kind kind;
     int max_batch;         /* largest batch of forward */
-    uint64_t seed;         /* of the initial weights and the dropout masks */
-    float label_smoothing; /* of the loss in training; 0: none */
+    uint64_t seed;         /* for the initial weights and the dropout masks */
+    float label_smoothing; /* the loss's in training; 0: none */
     float *gradients; /* device memory for network_count() floats, zeroed, that outlives the network
                          (a process group's shared memory, say); NULL: the network makes its own */
     float *parameters; /* likewise */

@@ -50,7 +50,7 @@ typedef struct bench_study {
 
 typedef struct bench_plan {
     const char *title;
-    int64_t timeout_ms; /* of one child */
+    int64_t timeout_ms; /* one child's */
     int unwritten;      /* the exit code if the document cannot be written */
     /* Reads the flags, before anything is opened; a failure is one of usage. */
     status (*prepare)(bench_study *s, void *self);
@@ -132,12 +132,12 @@ typedef struct bench_commands {
     const char *folder;  /* where runs may write */
     bool is_cuda;
     bool evaluates;             /* once, in the end */
-    int64_t steps;              /* of an epoch */
+    int64_t steps;              /* in an epoch */
     int threads;                /* per rank or replica */
     double lr;                  /* the optimizer's own, if none was given */
     char data[FILE_PATH_BYTES]; /* folder of the images; "": they are made in memory */
     bool is_mnist;              /* and not the embedded digits */
-    char python[FILE_PATH_BYTES], script[FILE_PATH_BYTES]; /* of the peer; "" without one */
+    char python[FILE_PATH_BYTES], script[FILE_PATH_BYTES]; /* the peer's; "" without one */
 } bench_commands;
 
 /* `folder` is borrowed. */
@@ -205,14 +205,14 @@ void dp_vs_ddp_plots(const bench_rows *rows, json_t *document);
 /* Why a run is as fast as it is: one sentence, made from where its time goes by stated rules.
  *
  * Each rule looks at the medians of one row (and of the run on one device beside it), and either
- * does not apply or names a cause and the share of the step that it explains. The sentence tells
+ * does not apply or names a cause and the share of the step that it explains. The sentence names
  * the causes with the largest shares. A number that is not known (NAN) fulfils no condition. */
 typedef struct bench_facts {
     strategy_kind mode;
     int world, global_batch;
     int threads, cores; /* per rank or replica; of the machine */
     bool is_cuda;
-    double step_s;            /* of which the phases are parts; NAN: not known */
+    double step_s;            /* the phases are parts of it; NAN: not known */
     double phase_s[N_PHASES]; /* per step */
     double comm_total_s;      /* per step, from launch to end, hidden or not */
     double base_compute_s;    /* forward + backward of one image on one device alone */
@@ -230,9 +230,9 @@ const char *bench_why_rule(int i);
 enum { SCALING_MAX_RUNS = 1024 };
 
 typedef struct scaling_plan {
-    bench_case runs[SCALING_MAX_RUNS]; /* of one repeat: a child process each */
+    bench_case runs[SCALING_MAX_RUNS]; /* one repeat's: a child process each */
     int n_runs;
-    int cores; /* that ranks share: cores by threads, or GPUs */
+    int cores; /* shared by ranks: cores by threads, or GPUs */
     int gpus;  /* 0: the CPU computes */
 } scaling_plan;
 

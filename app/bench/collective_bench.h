@@ -22,7 +22,7 @@ typedef struct collective_case {
 
 typedef struct collective_plan {
     collective_case what;
-    size_t min_bytes, max_bytes; /* of a message; rounded down to whole elements of all ranks */
+    size_t min_bytes, max_bytes; /* a message's; rounded down to whole elements of all ranks */
     double factor;               /* > 1: from one size to the next */
     int iterations;              /* timed, >= 1 */
     int warmup;                  /* before them */
@@ -32,14 +32,14 @@ typedef struct collective_plan {
 /* Means over ranks. */
 typedef struct collective_time {
     bool exists;              /* the operation can be done this way */
-    double mean_s;            /* of an iteration: all of them together by their number */
-    double median_s, least_s; /* of single iterations; < 0: the host does not see them end */
+    double mean_s;            /* an iteration's: the time of all of them, divided by their number */
+    double median_s, least_s; /* single iterations'; < 0: the host does not see them end */
     int64_t wrong;            /* elements, over all ranks; -1: not looked at */
 } collective_time;
 
 typedef struct collective_row {
-    size_t size_bytes; /* of the larger one of a rank's in and out */
-    size_t count;      /* elements that one rank brings for, or gets from, one other */
+    size_t size_bytes; /* a rank's in or out, whichever is larger */
+    size_t count;      /* elements that one rank sends to, or gets from, one other */
     collective_time out_of_place, in_place;
 } collective_row;
 

@@ -35,8 +35,8 @@ typedef struct collective_table {
     FILE *out; /* where it is printed, line by line; NULL: nowhere */
     collective_case what;
     int world_size;
-    json_t *rows; /* of the table's owner, for json_decref */
-    /* of all rows so far */
+    json_t *rows; /* the owner of the table frees it with json_decref */
+    /* over all rows so far */
     double busbw_sum;
     int ways; /* measured */
     int64_t wrong;
@@ -47,7 +47,7 @@ typedef struct collective_table {
 typedef struct collective_setup {
     const options *opts;
     const char *backend, *device_name; /* that were chosen */
-    const char *emulation;             /* of the device; NULL: none */
+    const char *emulation;             /* the device's; NULL: none */
 } collective_setup;
 
 /* The words of nccl-tests. */

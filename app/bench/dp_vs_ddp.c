@@ -18,9 +18,9 @@
 enum { CLAUSE_BYTES = 190, MAX_CAUSES = 12, MAX_CLAUSES = 2 };
 
 /* Shares of the step from which on something is a cause. */
-static const double NOTABLE = 0.10; /* of communication, waiting, data and the optimizer */
-static const double LISTED = 0.02;  /* of a part in an enumeration */
-static const double HIDDEN = 0.80;  /* of the all-reduce that backward covers */
+static const double NOTABLE = 0.10; /* for communication, waiting, data and the optimizer */
+static const double LISTED = 0.02;  /* for a part in an enumeration */
+static const double HIDDEN = 0.80;  /* the share of the all-reduce that backward covers */
 static const double SLOWER = 1.25;  /* times as long per image as on one device alone */
 
 /* What explains a share of the step. */
@@ -214,7 +214,7 @@ void bench_why(const bench_facts *facts, char out[BENCH_WHY_BYTES])
     }
 }
 
-enum { MAX_VALUES = 4096 }; /* of one median: repeats beyond it are not looked at */
+enum { MAX_VALUES = 4096 }; /* for one median: repeats beyond it are not looked at */
 
 static status allocate(bench_row *row, size_t repeats)
 {
@@ -322,9 +322,9 @@ typedef struct figures {
     const bench_case *c;
     bench_summary speed;         /* images per second */
     double step_s, whole_step_s; /* without, and with the warm-up */
-    double phase_s[N_PHASES];    /* of whole_step_s, as are the two below */
+    double phase_s[N_PHASES];    /* parts of whole_step_s, as are the two below */
     double comm_total_s, comm_exposed_s;
-    double phase_share; /* of the step that the phases of a run add up to */
+    double phase_share; /* how much of the step the phases of a run add up to */
     double bytes[N_BYTES];
     double peak_mib; /* the largest of a device */
 } figures;

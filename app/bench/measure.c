@@ -47,7 +47,7 @@ static status tail_open(tail *t)
     if (pipe2(ends, O_CLOEXEC) != 0)
         return FAIL(STATUS_IO, "a pipe from a program: %s", strerror(errno));
     *t = (tail){.from = ends[0], .into = ends[1], .text = calloc(2 * KEPT_BYTES + 1, 1)};
-    fcntl(t->from, F_SETFL, O_NONBLOCK); /* of this end alone */
+    fcntl(t->from, F_SETFL, O_NONBLOCK); /* this end alone does not block */
     return t->text != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "%d bytes", 2 * KEPT_BYTES);
 }
 
@@ -589,7 +589,7 @@ typedef struct run_counter {
     int64_t started_ns;
     status_line line; /* whose lock what follows has */
     int done, all;
-    char name[BENCH_CASE_BYTES]; /* of the run under way */
+    char name[BENCH_CASE_BYTES]; /* the run under way */
 } run_counter;
 
 /* What is left takes as long as what was done, run by run. */

@@ -71,7 +71,7 @@ status subprocess_watch(const subprocess *program, subprocess_end *out);
 /* Where children run. */
 typedef struct bench_child {
     stop_signals signals;
-    int64_t timeout_ms;           /* of one child; then it is killed */
+    int64_t timeout_ms;           /* one child's; then it is killed */
     char folder[FILE_PATH_BYTES]; /* a temporary one, for what children write */
     char **env;                   /* NULL at the end; the entries are this process's own */
 } bench_child;
@@ -101,9 +101,9 @@ enum { BENCH_STATS_MIN = 6 }; /* samples that a 95 % interval takes: 1 - 2 / 2^6
 
 typedef struct bench_summary {
     int n;
-    double median;    /* NAN if n is 0 */
-    double low, high; /* between two of the samples lies the median of all runs there could be, */
-    double coverage;  /* with this probability, >= 0.95; all three NAN if n < BENCH_STATS_MIN */
+    double median;                /* NAN if n is 0 */
+    double low, high;             /* the interval in which the median of all possible runs lies */
+    double coverage;              /* how probably, >= 0.95; all three NAN if n < BENCH_STATS_MIN */
     double low_fence, high_fence; /* samples outside are outliers: 1.5 times the distance of the
                                      quartiles beyond them */
     int outliers;
@@ -123,12 +123,11 @@ double bench_stats_median(double *values, int n);
 /* Everything is NAN (peak_mib_count 0) if the line does not say it. */
 enum { BENCH_MAX_DEVICES = 64 };
 typedef struct bench_sample {
-    double images_per_s;      /* of the epochs after the warm-up, together */
-    double step_s;            /* of one optimizer step, likewise */
-    double whole_step_s;      /* of one optimizer step, over all epochs: what the phases are of */
-    double phase_s[N_PHASES]; /* of one optimizer step, over all epochs: of the main thread of
-                                 rank 0, or of dp's master */
-    double comm_total_s, comm_exposed_s;               /* likewise */
+    double images_per_s;      /* over the epochs after the warm-up, together */
+    double step_s;            /* one optimizer step in those epochs */
+    double whole_step_s;      /* one optimizer step in all epochs: the phases are its parts */
+    double phase_s[N_PHASES]; /* those parts, by the main thread of rank 0 or dp's master */
+    double comm_total_s, comm_exposed_s;               /* in the same step */
     double sent_bytes, received_bytes;                 /* rank 0's, of one optimizer step */
     double sent_busiest_bytes, received_busiest_bytes; /* the busiest rank's */
     double peak_mib[BENCH_MAX_DEVICES];                /* per rank or replica */

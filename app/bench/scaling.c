@@ -108,7 +108,7 @@ typedef struct study {
     scaling_plan plan;
     bench_commands commands;
     json_t *cases; /* by run: a list of one case, or of an all-reduce's sizes; empty if it failed */
-    double backward_s[MODEL_COUNT], forward_s[MODEL_COUNT]; /* of all steps of one rank */
+    double backward_s[MODEL_COUNT], forward_s[MODEL_COUNT]; /* all steps of one rank */
     bool has_steps;
 } study;
 

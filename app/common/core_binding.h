@@ -19,8 +19,8 @@ typedef struct core_binding {
     cores before;     /* what the process might use */
     int *claims;      /* (threads): sockets whose names say that the cores are taken */
     int delay_fd;     /* the system's account of how long the main thread was kept waiting */
-    int64_t delay_ns; /* as last read there, */
-    int64_t read_ns;  /* at this time; 0: not read yet */
+    int64_t delay_ns; /* what was last read there */
+    int64_t read_ns;  /* when it was read; 0: not yet */
     char note[96];    /* why the rank is not bound; "" */
 } core_binding;
 

@@ -13,7 +13,7 @@
 enum { MAX_LISTED = 64, MAX_INDEX = 1023 };
 
 typedef struct device_list {
-    const char *name; /* of the device */
+    const char *name; /* the device's */
     int n;            /* 0: all GPUs */
     int index[MAX_LISTED];
 } device_list;

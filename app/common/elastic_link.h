@@ -40,10 +40,10 @@ typedef struct elastic_place {
 
 typedef struct elastic_message {
     elastic_word word;
-    int64_t round;       /* of all */
-    int64_t step;        /* of ELASTIC_LEFT, */
-    bool unmet;          /* likewise */
-    elastic_place place; /* of ELASTIC_JOIN */
+    int64_t round;       /* in every message */
+    int64_t step;        /* in ELASTIC_LEFT: the rank has the state after it; -1: none */
+    bool unmet;          /* in ELASTIC_LEFT: the ranks of the round have not all met */
+    elastic_place place; /* in ELASTIC_JOIN */
 } elastic_message;
 
 /* Does not block: STATUS_PEER if the other end is gone or does not read. */

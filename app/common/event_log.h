@@ -86,7 +86,7 @@ typedef struct event_log_step {
     int64_t round;
     int rank, world_size;
     int64_t step, epoch; /* the step's number in the whole training, from 1; the epoch, from 1 */
-    int64_t samples;     /* that it brings, without padding */
+    int64_t samples;     /* those that it adds, without padding */
     uint64_t hash;       /* the sum of event_log_sample() of their indices: any order, each once */
 } event_log_step;
 

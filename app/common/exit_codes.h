@@ -10,7 +10,7 @@
 struct options;
 
 enum {
-    EXIT_CODE_NO = 1,          /* of store: the key is not there, or holds another value */
+    EXIT_CODE_NO = 1,          /* `store` says no: the key is not there, or holds another value */
     EXIT_CODE_USAGE = 64,      /* flags, environment or configuration make no sense */
     EXIT_CODE_DATA = 65,       /* the data set cannot be read */
     EXIT_CODE_RENDEZVOUS = 69, /* the ranks did not find each other */

@@ -26,10 +26,10 @@ typedef struct http_answer {
 
 typedef struct http_server_options {
     int listen_fd;           /* a socket that listens; the server closes it */
-    size_t body_limit_bytes; /* of a request; a larger one gets 413 */
+    size_t body_limit_bytes; /* a request's; a larger one gets 413 */
     int connections;         /* at a time; beyond, the one that is idle longest is closed */
     int request_ms;          /* a connection that has completed no request for so long is closed */
-    const char *const *headers; /* of each answer: name, value, name, value, NULL */
+    const char *const *headers; /* in each answer: name, value, name, value, NULL */
     void (*answer)(void *ctx, const http_request *request, http_answer *out);
     void *ctx;
 } http_server_options;

@@ -18,7 +18,7 @@ json_t *json_value_text(const char *text);
 json_t *json_value_rounded(double value, int decimals);
 
 /* Prints a result as one line on stdout, its numbers with ten digits, and takes the value. A write
- * that fails is told at the program's end (standard_streams_close). STATUS_NO_MEMORY. */
+ * that fails is reported at the program's end (standard_streams_close). STATUS_NO_MEMORY. */
 status json_value_print(json_t *value);
 
 /* Bytes as a string of two hexadecimal digits each; n is JSON_VALUE_HEX_BYTES at most. NULL if

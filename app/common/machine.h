@@ -22,7 +22,7 @@ typedef struct machine {
     int cores;                          /* that this process may use */
     int64_t memory_bytes, memory_free_bytes;
     int64_t shm_bytes, shm_free_bytes; /* /dev/shm */
-    int64_t max_files, max_processes;  /* of this process and user */
+    int64_t max_files, max_processes;  /* limits of this process and user */
 } machine;
 
 void machine_read(machine *out);
@@ -40,7 +40,7 @@ enum { LOCAL_NETWORK_NAME_BYTES = 64, LOCAL_NETWORK_MAX = 64 };
 typedef struct local_address {
     char interface[LOCAL_NETWORK_NAME_BYTES]; /* "eth0" */
     char number[LOCAL_NETWORK_NAME_BYTES];    /* "10.0.0.1", "fe80::1" */
-    int prefix_bits;                          /* of its network */
+    int prefix_bits;                          /* its network's */
     bool loopback, link_local;
 } local_address;
 

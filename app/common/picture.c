@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HALF_INK = 128, DARKEST = 232, GREYS = 24 }; /* of the 256 colours of a terminal */
+enum { HALF_INK = 128, DARKEST = 232, GREYS = 24 }; /* the last two: of a terminal's 256 colours */
 
 static const char RISING_INK[] = " .:-=+*#%@";
 

@@ -92,7 +92,7 @@ enum {
     FORMAT = 1,
     LIMIT_BYTES = 1 << 20,
     NUMBER_BYTES = 32,
-    EXACT_DIGITS = 17, /* of any double */
+    EXACT_DIGITS = 17, /* enough for any double */
 };
 
 void run_config_date(char out[RUN_CONFIG_DATE_BYTES])

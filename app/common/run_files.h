@@ -67,7 +67,7 @@ typedef struct run_start {
     const options *opts;
     const json_t *run; /* borrowed */
     const char *date;
-    int64_t step; /* of the checkpoint that it continues; 0: it begins */
+    int64_t step; /* the step of the checkpoint that it continues; 0: it begins */
 } run_start;
 
 /* Writes the file. If the run continues, the starts that the file there names stay in the list; a

@@ -22,19 +22,19 @@
 #include <unistd.h>
 
 enum {
-    SPOOL_BYTES = 1 << 18, /* of a launch that does not come to train; the rest is dropped */
+    SPOOL_BYTES = 1 << 18, /* kept of a launch that does not come to train; the rest is dropped */
     LINE_BYTES = 4096,
     BUFFER_BYTES = 1 << 14,
-    EARLY_LOOKS = 100, /* at most a second, */
-    EARLY_MS = 10,     /* for the lines that were before */
+    EARLY_LOOKS = 100, /* for the lines that were before: a second in all, at most */
+    EARLY_MS = 10,     /* between two of those looks */
     TIME_BYTES = 24,   /* "2026-11-23 07:15:02.117 " */
 };
 
 static struct {
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards what follows */
     bool is_taking;
     bool is_rank_0s;            /* this process has opened the file, or tried to */
-    char path[FILE_PATH_BYTES]; /* of the file; "": not known yet */
+    char path[FILE_PATH_BYTES]; /* the file's; "": not known yet */
     int spool, fd;              /* -1: none */
     char text[BUFFER_BYTES];    /* lines on their way */
     size_t size_bytes;
@@ -265,7 +265,7 @@ int run_log_spool(void)
 {
     pthread_mutex_lock(&run_log.lock);
     if (run_log.is_taking && run_log.path[0] != '\0' && run_log.fd < 0)
-        (void)write_spool(); /* of no lines: makes it */
+        (void)write_spool(); /* makes the file, though there are no lines yet */
     int fd = run_log.fd < 0 ? run_log.spool : -1;
     pthread_mutex_unlock(&run_log.lock);
     return fd;

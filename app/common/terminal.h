@@ -27,7 +27,7 @@ typedef struct terminal_facts {
     bool erases;  /* a terminal that TERMINAL_ERASE works on: $TERM is neither unset nor "dumb",
                      and it is not the one that a launcher such as mpirun makes for its ranks */
     bool colours; /* by $NO_COLOR, else $CLICOLOR_FORCE, else those that erase */
-    int columns;  /* of one that erases: lines are broken there, between words; 0: nowhere */
+    int columns;  /* if it erases: lines are broken there, between words; 0: nowhere */
 } terminal_facts;
 
 terminal_facts terminal_of(int fd);
@@ -70,10 +70,10 @@ enum { STATUS_PARTS = 12, STATUS_PART_BYTES = 96, STATUS_TIME_BYTES = 24 };
 typedef struct status_parts {
     int n;
     struct {
-        char text[STATUS_PART_BYTES]; /* of letters one column wide */
+        char text[STATUS_PART_BYTES]; /* its letters are one column wide */
         int priority; /* if columns are few, the part of the lowest is left out first */
     } parts[STATUS_PARTS];
-    double done;      /* of a bar after the first part, 0 to 1; begins as 0 */
+    double done;      /* how full the bar after the first part is, 0 to 1; begins as 0 */
     int bar_priority; /* 0: no bar */
 } status_parts;
 
@@ -99,7 +99,7 @@ typedef struct status_line {
     status_line_tell *tell;
     void *ctx;
     pthread_t thread;
-    pthread_mutex_t lock; /* of all that `tell` reads */
+    pthread_mutex_t lock; /* guards all that `tell` reads */
     pthread_cond_t changed;
     bool open, is_drawn, ending;
 } status_line;

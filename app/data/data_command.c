@@ -241,7 +241,7 @@ typedef struct fetch_progress {
     uint64_t before_bytes;       /* what the files before it have */
     uint64_t done_bytes;         /* what is there of it */
     uint64_t came_bytes;         /* for all files, without what was there before */
-    bool begins;                 /* nothing was told of the file yet */
+    bool begins;                 /* nothing was printed about the file yet */
 } fetch_progress;
 
 enum { LINE_MS = 2000 };
@@ -328,7 +328,7 @@ enum { LOCK_POLL_MS = 50, OWN_MIRRORS = DOWNLOAD_MIRRORS_MAX - DATASET_MIRRORS_M
 
 typedef struct fetching {
     const options *opts;
-    set_report set; /* of a file that is not right the .gz is to be fetched */
+    set_report set; /* for a file that is not right, the .gz is to be fetched */
     stop_signals signals;
     int lock_fd;
     download download;
@@ -370,7 +370,7 @@ static status place_of(const fetching *f, int index, char *path)
 {
     char name[FETCH_NAME_BYTES];
     const file_row *row = &f->set.rows[index];
-    if (row->verdict == VERDICT_UNKNOWN) /* beside the plain one, which it tells about */
+    if (row->verdict == VERDICT_UNKNOWN) /* the .gz beside it shows what it is */
         return snprintf(path, FILE_PATH_BYTES, "%s.gz", row->path) < FILE_PATH_BYTES
                    ? STATUS_OK
                    : FAIL(STATUS_INVALID, "path too long: %.64s...", row->path);

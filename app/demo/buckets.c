@@ -17,7 +17,7 @@ enum {
 
 typedef struct buckets {
     demo *d;
-    int64_t delay_ms; /* of each all-reduce */
+    int64_t delay_ms; /* each all-reduce's */
     int steps, step;  /* step: the quickest of them */
     step_span spans[SPANS_MAX];
     size_t n;

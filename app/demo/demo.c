@@ -25,10 +25,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { READER_MOST_MS = 12000 }; /* of a frame */
+enum { READER_MOST_MS = 12000 }; /* for a frame */
 
 enum {
-    WORD_MS = 200, /* of a reader */
+    WORD_MS = 200, /* that a reader takes for a word */
     LOOK_MS = 800, /* at a table */
 };
 
@@ -323,7 +323,7 @@ void demo_fact(demo *d, const char *name, json_t *value)
         d->lost = true;
 }
 
-/* Where a rank tells its part of the frame. */
+/* The key for a rank's part of the frame. */
 static void name_part(const demo *d, int rank, char out[KEY_BYTES])
 {
     snprintf(out, KEY_BYTES, "demo/%d/%d", d->frames, rank);

@@ -1,8 +1,8 @@
 /* A demonstration: an idea of data-parallel training, shown by ranks that really do it.
  *
- * All ranks run the same function. It tells what it does as frames: a title, sentences, a table
+ * All ranks run the same function. It shows what it does as frames: a title, sentences, a table
  * with rows of each rank, and arrows for what went from rank to rank. All calls below are made by
- * every rank, in the same order; what the others tell comes to rank 0 through the job's store, so
+ * every rank, in the same order; what the others show comes to rank 0 through the job's store, so
  * that the process group's traffic is the demonstration's alone. Rank 0 shows the frames one by
  * one, at the pace of a reader, while all ranks wait. */
 #ifndef MNIST_DDP_APP_DEMO_DEMO_H
@@ -25,7 +25,7 @@ typedef struct demo_child {
     int exit_code;              /* 128 + n for signal n */
     double elapsed_s;
     char *out, *err;        /* what it has written */
-    json_t *result, *trace; /* of a training: as --json prints it, and the events of --trace */
+    json_t *result, *trace; /* a training's: as --json prints it, and the events of --trace */
     bench_child place;      /* whose folder has the training's files; closed if it is zeroed */
 } demo_child;
 
@@ -37,8 +37,8 @@ typedef struct demo {
     const char *member; /* what arrows go between: "rank" unless it says otherwise */
     rendezvous *rdzv;   /* NULL: one rank */
     process_group *group;
-    json_t *document; /* of rank 0: what has been shown */
-    json_t *frame;    /* what this rank tells of the frame under way */
+    json_t *document; /* rank 0's: what has been shown */
+    json_t *frame;    /* this rank's part of the frame under way */
     int frames;
     demo_child child;
     bool lost;       /* memory was short: demo_show fails */
@@ -113,7 +113,7 @@ void training_run_path(const demo *d, const char *name, char out[FILE_PATH_BYTES
 typedef struct step_span {
     const char *lane;        /* "main", "communication", "transfers of replica 1" */
     const char *name;        /* "fc1 backward" */
-    const char *parameters;  /* of a bucket; NULL */
+    const char *parameters;  /* a bucket's; else NULL */
     int64_t bytes;           /* that it moves; -1: it moves nothing */
     double begin_ms, end_ms; /* since the step's beginning */
 } step_span;
@@ -126,7 +126,7 @@ size_t training_run_spans(const demo *d, int64_t step, step_span *out, size_t ma
  * Leaves this thread's message alone. */
 void demo_child_close(demo *d);
 
-/* Shows the frame. Blocks until all ranks have told theirs, and the reader has had time. */
+/* Shows the frame. Blocks until all ranks have given their parts, and the reader has had time. */
 status demo_show(demo *d);
 
 /* A frame, as the document has it, as plain text for a terminal of 80 columns. */

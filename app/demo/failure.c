@@ -9,7 +9,7 @@
 enum { LINES = 5, RANKS = 3 };
 
 typedef struct fault_shown {
-    const char *name, *fields; /* of --inject */
+    const char *name, *fields; /* what --inject is given */
     const char *flags;         /* more of the training's */
     const char *title, *what;  /* what is done to it */
     const char *look;          /* what to look at in what it says */

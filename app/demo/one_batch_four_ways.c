@@ -18,7 +18,7 @@ typedef struct one_batch {
     demo *d;
     int batch;                          /* the global one */
     char lines[MODES][DEMO_LINE_BYTES]; /* the commands */
-    double losses[MODES][STEPS];        /* of the batch, before each step */
+    double losses[MODES][STEPS];        /* the batch's, before each step */
     safetensors *models[MODES];         /* after all of them */
 } one_batch;
 

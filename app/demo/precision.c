@@ -28,7 +28,7 @@ typedef struct numbers {
     const char *found_by;
     int steps; /* made before */
     size_t count;
-    float *gradients; /* of the last batch, as float32 has them */
+    float *gradients; /* the last batch's, as float32 has them */
     float *scaled;    /* room for as many */
 } numbers;
 
@@ -98,7 +98,7 @@ static status train(numbers *p)
 /* What became of gradients in a format. */
 typedef struct fate {
     int64_t zero, infinite;
-    double error; /* of those that stay: relative, the mean */
+    double error; /* the mean relative one, over those that stay */
 } fate;
 
 typedef struct format {

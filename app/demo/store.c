@@ -12,11 +12,11 @@ enum { LATE_MS = 300, WAIT_MS = 500, TIMEOUT_MS = 30000, PORT_BYTES = 16 };
 
 typedef struct shown_store {
     demo *d;
-    store_server *server; /* of rank 0 */
+    store_server *server; /* rank 0's */
     store *client;
 } shown_store;
 
-/* Rank 0 serves it, and tells the port. */
+/* Rank 0 serves it, and publishes the port. */
 static status serve(shown_store *s, int *port)
 {
     char text[PORT_BYTES];

@@ -47,7 +47,7 @@ enum { OK = -3, NOTE, WARNING };
 
 typedef struct checkup {
     const options *opts;
-    worker_spec spec; /* of a launch with these settings */
+    worker_spec spec; /* what a launch with these settings would use */
     json_t *list;     /* with --json; else lines go to stdout as they come */
     int warnings, failures;
     int exit_code;  /* what the first failure would have ended a run with */
@@ -93,10 +93,10 @@ static bool passes(checkup *c, status st, int level, const char *name)
 }
 
 enum {
-    RANK_BYTES = 256 << 20, /* of memory, for a rank on the CPU; a guess on the safe side */
+    RANK_BYTES = 256 << 20, /* memory for a rank on the CPU; a guess on the safe side */
     RANK_FILES = 8,         /* descriptors that a launcher needs for a worker */
     OTHER_FILES = 64,
-    SHM_BYTES = 16 << 20, /* of /dev/shm per rank, where other programs' libraries use it */
+    SHM_BYTES = 16 << 20, /* /dev/shm for a rank, where other programs' libraries use it */
 };
 
 static bool uses(const checkup *c, const char *device_name)
@@ -590,7 +590,7 @@ static bool check_settings(checkup *c)
     if (rank != NULL)
         found(c, WARNING, "settings",
               "RANK=%.20s is set here: train would join as that rank; unset it to launch", rank);
-    (void)device_list_count(c->opts, &gpus); /* the device's own check tells */
+    (void)device_list_count(c->opts, &gpus); /* the device's own check says it */
     status st = worker_spec_read(c->opts, cores_count(), gpus, &c->spec);
     if (!passes(c, st, EXIT_CODE_USAGE, "settings"))
         return false;

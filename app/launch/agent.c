@@ -229,7 +229,7 @@ static void enter_failing(agent *self)
 
 /* Of the only node all that have failed may say that another worker went away. Most likely it is
  * one of those that still run, which is about to end: a worker that ends meanwhile may be the
- * cause. Its last lines, which may still be to be read, tell. */
+ * cause. Its last lines say it, and may not have been read yet. */
 static bool awaits_cause(const agent *self)
 {
     return self->state == AGENT_FAILING && self->cause_end_ns != 0 &&

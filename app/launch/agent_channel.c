@@ -49,8 +49,8 @@ typedef struct word {
 typedef struct shared_state {
     /* The agent's. */
     int attempt;
-    bool reported;    /* it has told how the attempt ended here */
-    int told_trouble; /* the last attempt whose trouble it has told; -1. Without the lock */
+    bool reported;    /* it has said how the attempt ended here */
+    int told_trouble; /* the last attempt whose trouble it has reported; -1. Without the lock */
 
     /* The thread's. */
     bool joined;
@@ -58,7 +58,7 @@ typedef struct shared_state {
     bool finished;         /* it touches the channel no more */
     int trouble_attempt;   /* the last one that is known to be in trouble; -1 */
     int outcome_attempt;   /* the last one whose outcome is known; -1 */
-    group_outcome outcome; /* of that one, until the agent takes it */
+    group_outcome outcome; /* that attempt's, until the agent takes it */
     word words[WORDS];     /* the agent puts them, the thread sends them */
 } shared_state;
 

@@ -17,8 +17,8 @@ typedef struct agent_channel_snapshot {
     int nnodes;          /* if so: how many they are */
     const char *failure; /* before they have joined: why they will not; after: why this node is cut
                             off. Nothing more will come. NULL: none. The channel's */
-    bool unfit;          /* of `failure`: this node does not fit the others */
-    const roster_node *known; /* of `failure`: who is lost; the channel's; NULL */
+    bool unfit;          /* with `failure`: this node does not fit the others */
+    const roster_node *known; /* with `failure`: who is lost; the channel's; NULL */
     bool in_trouble;          /* this attempt is to be stopped */
     bool has_outcome;         /* node 0 has decided on this attempt: agent_channel_take_outcome() */
 } agent_channel_snapshot;

@@ -26,11 +26,11 @@ struct health_check {
     atomic_bool ends;
     int64_t late_ns;
 
-    pthread_mutex_t lock; /* of what the agent has said: */
+    pthread_mutex_t lock; /* guards what the agent has said, the next two */
     health_facts facts;
     int64_t seen_ns;
 
-    char *text; /* of the last answer; the thread's */
+    char *text; /* the last answer's; the thread's own */
 };
 
 #define HEAD(name, type, help) \

@@ -19,8 +19,8 @@
 #include <stdint.h>
 
 enum {
-    HEALTH_CHECK_BEAT_MS = 1000,  /* the agent's loop comes by at least so often, */
-    HEALTH_CHECK_LATE_MS = 15000, /* and hangs if it has not for so long: late_ms */
+    HEALTH_CHECK_BEAT_MS = 1000,  /* the agent's loop comes by at least so often */
+    HEALTH_CHECK_LATE_MS = 15000, /* it hangs if it has not for so long: late_ms */
 };
 
 typedef struct health_check health_check;
@@ -34,7 +34,7 @@ typedef struct health_facts {
     char pages[FILE_PATH_BYTES]; /* the folder of their status pages; "": they have none */
 } health_facts;
 
-/* Listens at the port (0: a free one, which the log tells): at `host` if that is an address of this
+/* Listens at the port (0: a free one, which the log names): at `host` if that is an address of this
  * machine, else at all of them. A negative port: *out is NULL, and the calls below do nothing.
  * STATUS_IO if the port is taken, STATUS_INVALID without the HTTP module. */
 status health_check_open(const char *host, int port, int64_t late_ms, health_check **out);

@@ -31,7 +31,7 @@ static const char *const LOST_PEER_WORDS[] = {"Connection closed by peer",
                                               "communicator was aborted",
                                               "failed to recv, got 0 bytes"};
 
-/* Whether the process ended because it lost another. Only the last lines tell: an error that it
+/* Whether the process ended because it lost another. Only the last lines show it: an error that it
  * survived does not count. */
 static bool lost_a_peer(const output_stream *err)
 {
@@ -368,7 +368,7 @@ void group_outcome_free(group_outcome *outcome)
 /* The first report of each kind; NULL: there is none. */
 typedef struct firsts {
     const node_report *lost;
-    const node_report *by_state[AGENT_STATES]; /* of AGENT_FAILED the one that tells most */
+    const node_report *by_state[AGENT_STATES]; /* for AGENT_FAILED the one that says most */
     const node_report *signaled;               /* its agent was told to stop, whatever came */
     int n_lost, n_signaled;
     bool unmet; /* ranks of some node had not met all others */
@@ -752,7 +752,7 @@ static void write_report(FILE *file, const failure_report *report, const process
      * many lines. */
     const worker_spec *spec = report->spec;
     worker_route route = {.piped = false};
-    if (here) /* of another node its local rank may be anything */
+    if (here) /* on another node its local rank may be anything */
         worker_logs_route(&spec->logs, 0, cause->local_rank, LOGS_STDERR, &route);
     bool shown = here && cause->words[0] != '\0' && !spec->policy.own && route.piped &&
                  route.target == STDERR_FILENO;
@@ -772,7 +772,7 @@ static void write_report(FILE *file, const failure_report *report, const process
         fprintf(file, "    | %.*s\n", (int)strcspn(at, "\n"), at);
     fputs(text_of(cause->others), file);
     if (cause->priority < CAUSE_OWN)
-        put_printable(file, "", report->outcome->notes); /* of all nodes */
+        put_printable(file, "", report->outcome->notes); /* all nodes' */
     if (cause->folder[0] != '\0')
         fprintf(file, "  log: %s%s%s\n", cause->folder, here ? "" : " on ",
                 here ? "" : cause->host);

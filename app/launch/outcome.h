@@ -47,30 +47,30 @@ typedef struct process_failure {
     char host[FAILURE_HOST_BYTES];
     char says[FAILURE_SAYS_BYTES]; /* the message in its error.json; "" */
     char doing[RANK_TEXT_BYTES];   /* where it was last, by its status page; "" */
-    char folder[FILE_PATH_BYTES];  /* of its log and error.json, on its host; "" */
+    char folder[FILE_PATH_BYTES];  /* where its log and error.json are, on its host; "" */
     char *others;                  /* what became of the other ranks of its node; NULL or lines */
     char *words;                   /* the last lines of its stderr, each with its end; "" */
 } process_failure;
 
 /* Its place in the order of root causes. A rank of ours that has waited in vain ends with a code of
  * its own, one that has lost another rank with one of its own: the first says more, whichever ends
- * first. Of a foreign program the last lines tell. */
+ * first. The last lines of another program say it. */
 cause_priority process_failure_priority(const worker *w);
 
-/* How one node's workers ended in an attempt, as its agent tells node 0's. */
+/* How one node's workers ended in an attempt, as its agent reports to node 0's. */
 typedef struct node_report {
     int node;                          /* whose it is */
     agent_state state;                 /* AGENT_SUCCEEDED or later */
-    int signal;                        /* that has told its agent to stop; 0: none has */
+    int signal;                        /* the one that made its agent stop; 0: none */
     bool lost;                         /* nothing was heard of the node: `text` says how long */
     bool unmet;                        /* elastic: its ranks had not met all others */
-    process_failure cause;             /* of AGENT_FAILED; owned */
-    char hangs[HANG_REPORT_WHO_BYTES]; /* of its ranks, as hang_report_name has it */
+    process_failure cause;             /* set with AGENT_FAILED; owned */
+    char hangs[HANG_REPORT_WHO_BYTES]; /* its ranks that hang, as hang_report_name has it */
     char *notes; /* where its ranks were, if one waited in vain: lines, or NULL; owned */
     char text[NODE_REPORT_TEXT_BYTES];
 } node_report;
 
-/* `signal`: what has told the agent to stop, or 0;
+/* `signal`: the one that made the agent stop, or 0;
  * memory_killed: the kernel was short of memory meanwhile. */
 status node_report_make(const worker_group *group, agent_state state, int signal,
                         bool memory_killed, node_report *out);
@@ -84,13 +84,13 @@ status node_report_read(const char *text, int node, const worker_spec *spec, nod
 /* What the end of an attempt means for all nodes. */
 typedef struct group_outcome {
     bool again;  /* all start their workers again, as the next attempt */
-    bool counts; /* of `again`: as one of --max-restarts, because a rank has failed */
-    bool unmet;  /* of `again`: elastic: the ranks of the round have not all met */
+    bool counts; /* with `again`: as one of --max-restarts, because a rank has failed */
+    bool unmet;  /* with `again`: elastic: the ranks of the round have not all met */
     int code;    /* else what all exit with: the first failing rank's code, 0, ... */
     bool failed; /* `cause` is set */
     process_failure cause;
-    char *notes;                       /* of all nodes; never NULL */
-    char hangs[HANG_REPORT_WHO_BYTES]; /* of all nodes: who is stopped, else who is late; "" */
+    char *notes;                       /* all nodes'; never NULL */
+    char hangs[HANG_REPORT_WHO_BYTES]; /* on all nodes: who is stopped, else who is late; "" */
     char text[NODE_REPORT_TEXT_BYTES]; /* if no rank is to blame: what happened; "" */
     int told_by;                       /* the node whose agent has said `text` already; -1: none */
     int *lost;                         /* nodes that are gone, in their order; owned */

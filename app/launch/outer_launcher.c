@@ -87,8 +87,8 @@ bool slurm_list_tasks(const char *list, int node, int *tasks, int *all)
  *
  * RANK is torchrun's, or set by hand; but in a pod it may be Kubeflow's, which sets no LOCAL_RANK.
  * A batch script has SLURM_PROCID, and is no step of srun's. SLURM_NTASKS and SLURM_TASKS_PER_NODE
- * may be the job's, so the step's come first. PMIx tells the number of processes to who calls it;
- * the environment does not have it. Of an Indexed Job it is not told at all: --nnodes has it. */
+ * may be the job's, so the step's come first. PMIx gives the number of processes to a caller;
+ * the environment does not have it. An Indexed Job does not say it: --nnodes has it. */
 /* clang-format off */
 static const launcher_row ROWS[] = {
     {.name = "torchrun", .title = "torchrun's variables",
@@ -465,7 +465,7 @@ static bool is_run(const options *opts)
 }
 
 /* --nnodes; -1 if it is not given, may change, or is no number of machines, which the launcher
- * tells. */
+ * says. */
 static int given_nodes(const options *opts)
 {
     int min = -1, max = -1;

@@ -31,8 +31,8 @@ typedef struct launcher_row {
     const char *name;         /* as --launcher has it: "openmpi" */
     const char *title;        /* for messages: "mpirun (Open MPI)" */
     const char *start;        /* how to start four processes by it */
-    launcher_variables needs; /* it is this launcher if all are set, */
-    launcher_variables lacks; /* and none of these, unless it is asked for by name */
+    launcher_variables needs; /* it is this launcher if all of these are set */
+    launcher_variables lacks; /* but not if one of these is, unless it is asked for by name */
 
     /* Of each list, the first one that is set counts. */
     launcher_variables rank, size, local_rank, local_size, node;

@@ -281,7 +281,7 @@ enum {
     WAIT_MS = 500,
     CHUNK_BYTES = 4096,      /* PIPE_BUF: a pipe takes so much at once, or says that it does not */
     BACKLOG_BYTES = 1 << 20, /* if no worker is to wait, the rest is dropped */
-    MAX_READS = 64,          /* of one stream, before others have their turn: a full pipe */
+    MAX_READS = 64,          /* from one stream, before others have their turn: a full pipe */
     TAIL_BYTES = 64 << 10,
 };
 

@@ -71,7 +71,7 @@ typedef struct worker_logs {
     bool none;                    /* --log-dir=/dev/null: nothing is written */
     bool outlive;                 /* elastic: workers may outlive attempts, so all have one ranks/,
                                      beside the attempts' folders */
-    char folder[FILE_PATH_BYTES]; /* of this launch, once open; "" if none */
+    char folder[FILE_PATH_BYTES]; /* this launch's, once open; "" if none */
 } worker_logs;
 
 /* From --log-dir, --redirects, --tee, --local-ranks-filter, --duplicate-stdout-filters,
@@ -96,7 +96,7 @@ typedef struct worker_route {
     int target;                 /* if piped: STDOUT_FILENO, STDERR_FILENO, or -1: it is not shown */
     bool prefixed;              /* what is shown begins with worker_logs_prefix */
     char file[FILE_PATH_BYTES]; /* takes all of it, or a copy of what is piped; "": no file */
-    const line_filter *filter;  /* of the lines that go to `filtered` too; NULL: none; the logs' */
+    const line_filter *filter;  /* picks lines that go to `filtered` too; NULL: none; the logs' */
     char filtered[FILE_PATH_BYTES];
 } worker_route;
 
@@ -126,11 +126,11 @@ typedef struct output_backlog {
 
 typedef struct output_console {
     int stop_fd;  /* readable: the agent was told to stop, and text may be dropped; -1: none */
-    bool hurried; /* the workers are being stopped: no worker waits for a reader, */
-    int wait_ms;  /* and the agent waits so long for one that does not read, once */
+    bool hurried; /* the workers are being stopped: they wait for no reader */
+    int wait_ms;  /* if hurried: how long the agent waits, once, for a reader that does not read */
     int wake_fd;  /* readable: text waits; -1: not to be had, and the next turn sees to it */
     bool own;     /* the workers are this program's: their lines are shown as those of the log */
-    pthread_mutex_t lock;       /* of what follows */
+    pthread_mutex_t lock;       /* guards what follows */
     output_backlog backlogs[3]; /* by descriptor */
 } output_console;
 

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 enum {
-    FIRST_LINE_MS = 1000, /* the first line about waiting, */
-    NEXT_LINE_MS = 5000,  /* and those after it */
+    FIRST_LINE_MS = 1000, /* until the first line about waiting */
+    NEXT_LINE_MS = 5000,  /* until each line after it */
     CONNECT_MS = 500,     /* one attempt to connect */
     GONE_MS = 500,        /* elastic: nobody listens where node 0 has listened */
     STRANGER_MS = 5000,   /* what does not speak as our agent after this is something else */

@@ -51,7 +51,7 @@ typedef struct roster {
     worker_spec *spec;       /* borrowed; of counts_nodes: completed once all are there */
     store_server *server;    /* node 0's agent, borrowed; the others': NULL */
     const atomic_bool *quit; /* set by another thread: give up */
-    char prefix[SPEC_RUN_ID_BYTES + 24]; /* of the keys: "<run id>/", elastic "<run id>/<round>/" */
+    char prefix[SPEC_RUN_ID_BYTES + 24]; /* all keys': "<run id>/", elastic "<run id>/<round>/" */
     store *client;                       /* NULL: there is no connection */
     int member;                          /* this node's number; -1: none yet */
     char token[ROSTER_TOKEN_BYTES];
@@ -96,8 +96,8 @@ enum { NODE_COUNT_QUIET_MS = 5000 };
 typedef struct node_count {
     int nodes;        /* how many are there */
     int expected;     /* up to the highest number of them, and two at least */
-    int64_t since_ns; /* of that */
-    bool is_news;     /* that it has changed with this look */
+    int64_t since_ns; /* since when that is so */
+    bool is_news;     /* that has changed with this look */
 } node_count;
 
 /* Looks at there[]. Whether nodes 0 to k are there, k >= 1, and none has come or gone for

@@ -33,9 +33,9 @@ enum {
     SHOWN_BYTES = 80,
     SHOWN_PATH_BYTES = 200,
     SCRIPT_BYTES = 1 << 20,
-    WORD_BYTES = ETCD_FILE_BYTES, /* of a pair of --rdzv-conf, so that a file of it has room */
+    WORD_BYTES = ETCD_FILE_BYTES, /* a pair of --rdzv-conf has, so that a file's path fits */
     MAX_MISSES = 1000,
-    C10D_PORT = 29400, /* torchrun's, of an endpoint without one */
+    C10D_PORT = 29400, /* torchrun's, for an endpoint without one */
     ETCD_PORT = 2379,
 };
 
@@ -43,20 +43,20 @@ enum {
 typedef struct request {
     worker_spec spec;                 /* what it becomes */
     rdzv_backend backend;             /* --rdzv-backend */
-    char address[SPEC_ADDRESS_BYTES]; /* of the endpoint, etcd's first one; or --master-addr; "" */
+    char address[SPEC_ADDRESS_BYTES]; /* the endpoint's, etcd's first one's; or --master-addr; "" */
     int port;                         /* likewise */
-    int is_https;                     /* --rdzv-conf's protocol: of endpoints that do not say it */
+    int is_https;                     /* --rdzv-conf's protocol, for endpoints that do not say it */
     int is_host; /* 0 or 1: whether this node serves the store; NOT_GIVEN: nobody says */
 } request;
 
 /* --rdzv-conf, --rdzv-backend and --rdzv-endpoint. */
 
 typedef enum key_kind {
-    KEY_NOTHING, /* of torchrun's backends; means nothing here */
+    KEY_NOTHING, /* torchrun's backends have it; means nothing here */
     KEY_MS,      /* int64_t, and so many seconds as it is given */
     KEY_COUNT,   /* int */
     KEY_TRUTH,   /* int: 0 or 1; "http" and "https" likewise */
-    KEY_FILE,    /* of etcd_access */
+    KEY_FILE,    /* a path in etcd_access */
 } key_kind;
 
 #define AT(field) offsetof(request, field)
@@ -116,7 +116,7 @@ static status take_value(size_t i, const char *value, request *want)
     if (KEYS[i].kind == KEY_TRUTH)
         return truth_of(KEYS[i].name, value, field);
     if (KEYS[i].kind == KEY_FILE)
-        strcpy(field, value); /* of a pair, so it has room */
+        strcpy(field, value); /* a pair's value always fits */
     if (KEYS[i].kind == KEY_COUNT && !number_parse(value, 1, MAX_MISSES, field))
         return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is not a whole number from 1 to %d",
                     KEYS[i].name, value, MAX_MISSES);

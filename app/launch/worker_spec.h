@@ -54,7 +54,7 @@ typedef struct shutdown_policy {
     char signal_names[SHUTDOWN_SIGNALS_BYTES];
     int64_t stop_ms;    /* after a failure: from SIGTERM to SIGKILL */
     int64_t signal_ms;  /* after a signal to the agent, likewise */
-    int64_t save_ms;    /* of `listens`: from SIGUSR1 (write a checkpoint and end) to SIGTERM */
+    int64_t save_ms;    /* if it `listens`: from SIGUSR1 (write a checkpoint and end) to SIGTERM */
     bool torchrun_code; /* exit with 1 after any failure */
     bool keeps;         /* elastic: the workers go on in their processes (elastic_link.h) */
 } shutdown_policy;
@@ -114,9 +114,9 @@ typedef struct worker_spec {
     shutdown_policy policy;
     worker_logs logs;
     entrypoint program;
-    char alike[AGREEMENT_BYTES];   /* of `train` on several nodes; else "" */
+    char alike[AGREEMENT_BYTES];   /* for `train` on several nodes; else "" */
     char run_dir[FILE_PATH_BYTES]; /* for the workers of `train`; "" if they need not be told */
-    bool name_is_loopback;         /* of `run` on several hosts: this host's own name */
+    bool name_is_loopback;         /* for `run` on several hosts: this host's own name is */
     bool virtual_local_rank;       /* each worker sees one GPU, and LOCAL_RANK=0 */
     bool stdout_has_result;        /* what the ranks print is no mere progress */
     bool port_busy;                /* --inject=port-busy: the store's port is taken already */

@@ -160,7 +160,7 @@ static status make_environment(const worker *w, const worker_start *start, char 
     TRY(make_variables(w, start, &list, &size_bytes));
     status st = text_stream_open(&all);
     for (char **entry = environ; *entry != NULL && st == STATUS_OK; entry++) {
-        const char *own = list, *end = list + size_bytes; /* of the list, if it has that name */
+        const char *own = list, *end = list + size_bytes; /* its entry there, if it has one */
         while (own < end && strncmp(*entry, own, strcspn(*entry, "=") + 1) != 0)
             own += strlen(own) + 1;
         if (own >= end)
@@ -464,7 +464,7 @@ static status start_reaper(worker_group *group, int n)
     return child > 0 ? STATUS_OK : FAIL(STATUS_IO, "orphan_reaper: fork: %s", strerror(error));
 }
 
-enum { MAX_ROUNDS = 64, WRITE_ENDS = 2 /* of a worker, until it is started */ };
+enum { MAX_ROUNDS = 64, WRITE_ENDS = 2 /* a worker's, until it is started */ };
 
 /* Opens child_fd and error_fd. */
 static status open_descriptors(worker_group *group)
@@ -659,7 +659,7 @@ worker *worker_group_next_ended(worker_group *group)
     return NULL;
 }
 
-/* The worker that failed first, of those that tell most. */
+/* The worker that failed first, of those whose failure says most. */
 static void choose_cause(worker_group *group)
 {
     int chosen = -1;

@@ -43,8 +43,8 @@ typedef struct worker_start {
     int error_fd;         /* a worker that cannot be executed writes worker_start_error to it */
     sigset_t signal_mask; /* the agent's, before it blocked any */
     uint64_t file_limit;  /* the agent's, before it raised it */
-    int terminal_fd;      /* of rank 0's status line, which it inherits; 0: none */
-    int fence_fd;         /* elastic: of round_fence, which all inherit; 0: none */
+    int terminal_fd;      /* for rank 0's status line; rank 0 inherits it; 0: none */
+    int fence_fd;         /* elastic: round_fence's, which all inherit; 0: none */
     bool has_told;        /* what holds for all nodes of a dry run */
 } worker_start;
 
@@ -95,8 +95,8 @@ void worker_group_ask(const worker_group *group, int signal);
 /* A worker that has ended since the last call, in this attempt; NULL: none. */
 worker *worker_group_next_ended(worker_group *group);
 
-/* This worker failed by itself. The cause is then the one that failed first, of those that tell
- * most. */
+/* This worker failed by itself. The cause is then the one that failed first, of those whose
+ * failure says most. */
 void worker_group_note_failure(worker_group *group, worker *w);
 
 /* Whether some have failed, and each of them only because another worker went away. */
@@ -114,10 +114,10 @@ void worker_group_snapshot_ranks(worker_group *group);
 enum { WORKER_GROUP_FDS = 3 };
 int worker_group_poll(worker_group *group, struct pollfd *out);
 
-/* After poll(): shows what the workers wrote, and hears who has left its round. */
+/* After poll(): shows what the workers wrote, and learns who has left its round. */
 void worker_group_read(worker_group *group, const struct pollfd *polled);
 
-/* Once none runs: reads the last lines. KILL_LEFTOVERS: kills what the workers of a foreign program
+/* Once none runs: reads the last lines. KILL_LEFTOVERS: kills what the workers of another program
  * have left running. */
 typedef enum worker_leftovers { KEEP_LEFTOVERS, KILL_LEFTOVERS } worker_leftovers;
 void worker_group_finish(worker_group *group, worker_leftovers leftovers);

@@ -32,19 +32,19 @@ enum { OPTIONS_MAX_RUNS = 8 };
  * command has alone is a struct of that command. */
 typedef struct options {
     command command;
-    command help_topic;    /* of COMMAND_HELP: the command asked about; COMMAND_HELP: the program */
-    bool help_all;         /* of COMMAND_HELP: every flag of every command */
-    command examined;      /* of COMMAND_DOCTOR: COMMAND_TRAIN or COMMAND_RUN */
-    const char *action;    /* of COMMAND_DATA, _STORE and _DEMO: argv's own; NULL: none was named */
-    const char *shell;     /* of COMMAND_COMPLETION: argv's own; NULL: none was named */
-    const char *benchmark; /* of COMMAND_BENCH, as benchmark_table names it; NULL: none was named */
+    command help_topic;    /* what `help` is asked about; COMMAND_HELP: the program */
+    bool help_all;         /* `help` shows every flag of every command */
+    command examined;      /* what `doctor` examines: COMMAND_TRAIN or COMMAND_RUN */
+    const char *action;    /* what `data`, `store` or `demo` is to do: argv's own; NULL: not said */
+    const char *shell;     /* what `completion` is for: argv's own; NULL: none was named */
+    const char *benchmark; /* what `bench` runs, as benchmark_table names it; NULL: none named */
     bool resumes;          /* the command was "resume" */
     int words;             /* on the command line: the command, and what it is about */
 
     /* mnist_ddp predict: files; data show: indices; store: keys and values */
     const char **files; /* argv's own words, in an array of the options; NULL: none */
     int n_files;
-    char **program; /* of run: PROGRAM ARGS, argv's own, NULL at the end; NULL: none. store: what
+    char **program; /* run's PROGRAM ARGS, argv's own, NULL at the end; NULL: none. store's: what
                        follows "--" */
 
     /* mnist_ddp report; of eval and serve, the first alone */

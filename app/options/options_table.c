@@ -164,7 +164,7 @@ void options_table_nearest(const char *name, unsigned commands, char out[OPTION_
     snprintf(out, OPTION_NAME_BYTES, "%s", search.best);
 }
 
-enum { ALLOWED_BYTES = 128, SHOWN_BYTES = 80 }; /* of a value in a message */
+enum { ALLOWED_BYTES = 128, SHOWN_BYTES = 80 }; /* what a message shows of values */
 
 const char *options_value_source_name(option_source source)
 {

@@ -15,7 +15,7 @@ typedef enum option_kind {
     OPTION_SWITCH,  /* bool: --name, --no-name */
     OPTION_MODE,    /* char *: --name means the first word in `value`, --name=WORD any of them,
                        --no-name NULL */
-    OPTION_REFUSED, /* of torchrun, not supported: `help` says why; only `initial`, its default
+    OPTION_REFUSED, /* torchrun's, not supported: `help` says why; only `initial`, its default
                        there, is accepted */
     OPTION_HELP,
     OPTION_VERSION,
@@ -57,9 +57,9 @@ typedef enum setting_class {
     PRIVATE,    /* nobody's: each process has its own */
     KEPT,       /* nobody's, but a resume goes on with the run's if it is not given */
     JOB,        /* the job's: all ranks and agents have it alike */
-    JOB_KEPT,   /* and a resume goes on with the run's */
-    JOB_SPREAD, /* and must have it, if more than one device computes */
-    JOB_LENGTH, /* and must have it, if the schedule has an end */
+    JOB_KEPT,   /* the job's, but a resume goes on with the run's if it is not given */
+    JOB_SPREAD, /* the job's; a resume must have the run's if more than one device computes */
+    JOB_LENGTH, /* the job's; a resume must have the run's if the schedule has an end */
     RUN,        /* the run's: a number, from the first step to the last, over every resume */
     RUN_STATE,  /* the same, if a checkpoint says it in its own way (app/train/run_folder.c) */
     RUN_ORDER,
@@ -83,7 +83,7 @@ typedef struct option_row {
     unsigned commands;
     setting_class class;
     size_t offset;       /* in options */
-    double low, high;    /* of numbers: both allowed */
+    double low, high;    /* the least and the greatest number, both allowed */
     const char *initial; /* the default as one would type it; NULL: NULL, -1 or false */
     const char *value;   /* how the help writes the value: "N"; "mlp|cnn" */
     const char *help;
@@ -206,7 +206,7 @@ enum { NEAREST_BYTES = 64 };
 typedef struct nearest {
     const char *word;         /* what was typed; not owned */
     char best[NEAREST_BYTES]; /* "" while nothing is near */
-    int distance;             /* of best: edits */
+    int distance;             /* edits between best and the word */
 } nearest;
 
 void nearest_init(nearest *search, const char *word);

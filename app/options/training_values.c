@@ -30,7 +30,7 @@ status adam_betas_parse(const char *text, adam_betas *out)
     return STATUS_OK;
 }
 
-enum { SIDE = 28 }; /* of an image */
+enum { SIDE = 28 }; /* an image's */
 
 static const struct {
     const char *name;

@@ -29,7 +29,7 @@ status augment_parse(const char *text, augment *out);
 /* How often something is due: --save-every, --eval-every. */
 
 typedef struct interval {
-    int64_t count; /* of epochs, or of optimizer steps; 0: never */
+    int64_t count; /* so many epochs or optimizer steps; 0: never */
     bool in_steps;
 } interval;
 
@@ -81,7 +81,7 @@ typedef struct inject {
     inject_kind kind;
     int64_t rank;    /* -1: not said */
     int64_t step;    /* 0: not said */
-    int64_t ms;      /* of a delay */
+    int64_t ms;      /* how long a delay lasts */
     int64_t attempt; /* in which it happens */
 } inject;
 

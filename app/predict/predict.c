@@ -86,7 +86,7 @@ void trained_model_close(trained_model *model)
 typedef struct image_file {
     char path[FILE_PATH_BYTES];
     bool is_idx;
-    uint32_t first, count; /* of an IDX file's images; a picture is one */
+    uint32_t first, count; /* an IDX file's images; a picture is one */
     uint8_t *images;       /* (count, 28, 28): 0 is background, 255 ink */
 } image_file;
 
@@ -331,7 +331,7 @@ static status predict_images(predictor *p, const image_file *file)
     return st;
 }
 
-/* A file that cannot be read or classified is told, and the others are read all the same. */
+/* A file that cannot be read or classified is reported, and the others are read all the same. */
 static int predict_file(predictor *p, const char *word)
 {
     image_file file = {0};

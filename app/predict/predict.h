@@ -11,7 +11,7 @@ typedef struct trained_model {
     char path[FILE_PATH_BYTES]; /* a safetensors file, or a run's or a checkpoint's folder */
     const dataset_facts
         *dataset; /* what it was trained on, as far as is known: names its classes */
-    char data_folder[FILE_PATH_BYTES]; /* of the run, if it is there; "": not known */
+    char data_folder[FILE_PATH_BYTES]; /* the run's, if it is there; "": not known */
     device *dev;
     classifier *classifier; /* NULL before trained_model_load */
 } trained_model;

@@ -143,7 +143,7 @@ static double number_in(const json_t *object, const char *key)
 /* The curves of a page; its charts are in app/report/page/main.js. */
 static const struct {
     const char *name;
-    const char *event; /* of its lines ("step"); NULL: all lines that have a number there */
+    const char *event; /* whose lines it draws ("step"); NULL: all that have a number there */
     const char *key;
 } CURVES[] = {
     {"loss", "step", "loss"},
@@ -267,7 +267,7 @@ static json_t *make_curve(const run_data *run, const char *event, const char *ke
     {
         if (!is_point(line, event, key))
             continue;
-        size_t nth = found++ % every + 1; /* of its point */
+        size_t nth = found++ % every + 1; /* within its point */
         double value = number_in(line, key);
         mean = nth > 1 ? mean + (value - mean) / (double)nth : value;
         if (nth == every || found == all)

@@ -22,7 +22,7 @@ typedef struct run_data {
     const char *folder; /* the caller's */
     char name[64];      /* the last part of its path */
     json_t *config;     /* app/common/run_files.h */
-    json_t *result;     /* of docs/run-folder.md */
+    json_t *result;     /* as docs/run-folder.md says */
     json_t *eval;       /* likewise */
     json_t *lines;      /* an array: those of metrics.jsonl that can be read */
 } run_data;

@@ -21,7 +21,7 @@ status trace_picture_read(const char *trace_path, json_t **events);
 /* What a thread did, as the file has it, which the texts belong to. */
 typedef struct trace_picture_span {
     const char *name;
-    const char *parameters; /* of a bucket; NULL */
+    const char *parameters; /* a bucket's; else NULL */
     int rank, thread;
     double begin_us, length_us;
     json_int_t bytes, step; /* -1: it has none */

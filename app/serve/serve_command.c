@@ -190,7 +190,7 @@ typedef struct site {
     run_watch watch;
     dataset examples;                 /* count 0: there are none */
     const dataset_facts *examples_of; /* NULL: no model has been loaded */
-    bool model_waits; /* it cannot be loaded now, but perhaps later: that was told */
+    bool model_waits; /* it cannot be loaded now, but perhaps later: that was logged */
     bool checks_host; /* only this machine is to reach it: any other name for it is refused */
     char hosts[SITE_HOSTS][SOCKET_ADDRESS_BYTES]; /* the names that it has, with the port */
     char *text;                                   /* the last answer's */
@@ -437,7 +437,7 @@ static status load(const options *opts, const struct stat *found, site *s)
 }
 
 /* A model that cannot be read leaves the page with the one before. For want of memory, say, it is
- * tried again, but told once. */
+ * tried again, but logged once. */
 static void load_if_new(const options *opts, site *s)
 {
     struct stat found;

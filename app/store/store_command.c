@@ -95,12 +95,12 @@ typedef struct request {
     char where[SOCKET_ADDRESS_BYTES];
     store *client;
     int64_t deadline_ns;
-    int64_t amount; /* of add */
+    int64_t amount; /* what `add` adds */
     json_t *answer; /* with --json: what is printed */
     bool no;        /* the answer is no: EXIT_CODE_NO */
 } request;
 
-/* --json: all of stdout. NULL as `value` if memory is short, which printing tells. */
+/* --json: all of stdout. NULL as `value` if memory is short, which printing reports. */
 static void note(request *r, const char *name, json_t *value)
 {
     json_object_set_new(r->answer, name, value);
@@ -127,7 +127,7 @@ static void answer_truth(request *r, const char *name, bool truth)
 static status answer_bytes(request *r, const void *value, size_t size_bytes)
 {
     if (!r->opts->json) {
-        (void)fwrite(value, 1, size_bytes, stdout); /* failures are told at the program's end */
+        (void)fwrite(value, 1, size_bytes, stdout); /* failures are reported at the program's end */
         if (isatty(STDOUT_FILENO) == 1)
             putchar('\n');
         return STATUS_OK;
@@ -172,7 +172,7 @@ static status read_stdin(byte_buffer *out)
     return STATUS_OK;
 }
 
-/* SET has no answer. What is asked after it tells that the store has it. */
+/* SET has no answer. The answer to what is asked next shows that the store has it. */
 static status send_value(request *r, const void *value, size_t size_bytes)
 {
     bool there = false;
@@ -264,7 +264,7 @@ static status num_keys(request *r)
 }
 
 /* As torch, it answers with what the key holds then; or with `expected` if the key is not there.
- * That tells nothing if `desired` is the same. */
+ * That shows nothing if `desired` is the same. */
 static status compare_set(request *r)
 {
     void *value = NULL;
@@ -284,8 +284,8 @@ static status compare_set(request *r)
 
 typedef struct action {
     const char *name;
-    const char *words;          /* that follow it */
-    int least, most;            /* of them */
+    const char *words;          /* what follows it on the command line */
+    int least, most;            /* how many words it takes */
     status (*read)(request *r); /* words, before the store is looked for; NULL: nothing to read */
     status (*ask)(request *r);  /* NULL: serve */
 } action;

@@ -80,8 +80,8 @@ status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *ou
 }
 
 enum {
-    PIECE_BYTES = 4 << 20, /* of a value of the store, at most; whole events */
-    PIECES_MAX = 64,       /* of one rank: a quarter of what the store holds */
+    PIECE_BYTES = 4 << 20, /* in a value of the store, at most; whole events */
+    PIECES_MAX = 64,       /* one rank's: a quarter of what the store holds */
     TAKE_OVER_MS = 300,    /* for rank 0 to begin to write, after a failure */
 };
 

@@ -31,7 +31,7 @@ status trace_clock_estimate(const trace_barrier *own, const trace_barrier *first
  * share its clock, and so have offset and error 0. All ranks call it. */
 status trace_clock_compare(process_group *group, trace_clock *out, bool *fits);
 
-/* The same, and the trace's zero; `began_ns`: the earliest that this rank has to tell.
+/* The same, and the trace's zero; `began_ns`: the earliest that this rank has recorded.
  * STATUS_INVALID if no offset fits. */
 status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *out);
 
@@ -43,7 +43,7 @@ typedef enum trace_ending {
 } trace_ending;
 
 typedef struct trace_gathering {
-    const char *path; /* of the file */
+    const char *path; /* the file's */
     store *shared;    /* NULL: there are no other ranks */
     int rank, world_size, attempt;
     trace_ending ending;
@@ -61,7 +61,7 @@ status trace_gather(const trace_gathering *g, const char *about, const char *eve
 /* All zero: no trace is wanted; then all calls do nothing. */
 typedef struct run_trace {
     trace *spans;
-    trace_lane *lane;  /* of the main thread */
+    trace_lane *lane;  /* the main thread's */
     trace_lane *group; /* for the process group */
     trace_clock clock;
     int64_t steps, steps_left; /* to be kept */

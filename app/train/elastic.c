@@ -24,19 +24,19 @@ struct elastic {
     int fd;
     round_fence *fence;
     pthread_t thread;
-    socket_breaker breaker; /* of the round's connection to the store */
-    atomic_bool pause;      /* is wished for the round */
-    atomic_bool over;       /* the round is */
+    socket_breaker breaker; /* breaks the round's connection to the store */
+    atomic_bool pause;      /* a pause is wished for the round */
+    atomic_bool over;       /* the round is over */
 
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* guards all below */
     pthread_cond_t changed;
-    int64_t round;        /* that the rank runs, or has left */
+    int64_t round;        /* the one that the rank runs, or has left */
     int64_t pauses, ends; /* the latest round of which the agent has said so: it may have been
                              before the rank began it */
     process_group *group; /* NULL: none is open */
-    bool is_done;         /* the run is: nothing ends the round before its ranks do */
+    bool is_done;         /* the run is done: nothing ends the round before its ranks do */
     bool ending, gone, joins;
-    elastic_place next; /* of joins */
+    elastic_place next; /* the rank's place in the next round, if it joins */
 };
 
 /* The lock is held. What the rank waits for fails. */

@@ -1,5 +1,5 @@
-/* A rank's end of the link with its agent, in an elastic job: a thread that hears when a round ends
- * and where the rank stands in the next one. docs/internals/elastic.md has the whole.
+/* A rank's end of the link with its agent, in an elastic job: a thread that learns when a round
+ * ends and where the rank stands in the next one. docs/internals/elastic.md has the whole.
  */
 #ifndef MNIST_DDP_APP_TRAIN_ELASTIC_H
 #define MNIST_DDP_APP_TRAIN_ELASTIC_H

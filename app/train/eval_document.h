@@ -24,7 +24,7 @@ typedef struct tally {
     int64_t images, correct;
     double loss_sum;                                     /* nats */
     int64_t confusion[NETWORK_CLASSES][NETWORK_CLASSES]; /* row: true, column: predicted */
-    mistake worst[TALLY_MISTAKES]; /* of the greatest loss, greatest first; of equals the first */
+    mistake worst[TALLY_MISTAKES]; /* the greatest losses, greatest first; of equals the first */
     int n_worst;
 } tally;
 

@@ -320,7 +320,7 @@ struct metrics {
     metrics_lines_found before;
 };
 
-/* The first failure is told. */
+/* The first failure is logged. */
 static void write_out(metrics *m, output *to)
 {
     if (!m->failed && file_append(to->fd, to->path, to->waiting, to->n) != STATUS_OK) {

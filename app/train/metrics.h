@@ -51,7 +51,7 @@ typedef struct metrics_entry {
     int64_t step, epoch; /* epoch: from 0 */
     int64_t now_ns;
     double loss, lr, images_per_s; /* loss: of a step, or of the epoch's training */
-    double grad_norm; /* of a step, before its gradients were clipped; 0: they are not, and the line
+    double grad_norm; /* a step's, before its gradients were clipped; 0: they are not, and the line
                          is without it */
     double test_loss, test_acc;
     double val_loss, val_acc;
@@ -60,9 +60,9 @@ typedef struct metrics_entry {
 
 typedef struct metrics_options {
     const char *folder;
-    int64_t step;       /* of the checkpoint that the run continues: later lines are cut off; 0 */
-    int64_t epochs;     /* that it has completed: the "epoch" lines of others are cut off */
-    int64_t started_ns; /* of the program */
+    int64_t step;       /* that the run continues from: later lines are cut off; 0: it begins */
+    int64_t epochs;     /* completed before it: the "epoch" lines of others are cut off */
+    int64_t started_ns; /* when the program started */
 } metrics_options;
 
 /* STATUS_IO if a file cannot be opened, STATUS_NO_MEMORY. */
@@ -78,14 +78,14 @@ void metrics_close(metrics *m);
 
 /* The lines of metrics.jsonl: printed, and cut off after a step. */
 
-enum { METRICS_LINE_BYTES = 400 }; /* of any line, at most */
+enum { METRICS_LINE_BYTES = 400 }; /* any line has at most */
 
 /* Writes the line and its newline to `out` (METRICS_LINE_BYTES); returns its length. */
 size_t metrics_lines_print(const metrics_entry *entry, double time_s, char *out);
 
 /* What was there. */
 typedef struct metrics_lines_found {
-    double time_s; /* of the last line that stays; 0: there is none */
+    double time_s; /* the last line's that stays; 0: there is none */
     unsigned cut;  /* 1u << metrics_event of each test that was cut off and is of from->step */
 } metrics_lines_found;
 
@@ -113,8 +113,8 @@ status metrics_lines_open(const char *path, const metrics_options *from, int *fd
 
 enum {
     EVENT_FILE_MAX_SCALARS = 4,
-    EVENT_FILE_TAG_BYTES = 32,     /* of a tag, with the zero byte */
-    EVENT_FILE_RECORD_BYTES = 256, /* of any record below, at most */
+    EVENT_FILE_TAG_BYTES = 32,     /* a tag has at most, with the zero byte */
+    EVENT_FILE_RECORD_BYTES = 256, /* any record below has at most */
 };
 
 typedef struct event_scalar {

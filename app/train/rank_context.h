@@ -33,10 +33,10 @@ typedef struct rank_context {
 
     dataset_location location;
     dataset train_set; /* after --limit, without those of val_set */
-    dataset val_set;   /* of --val-split: the last ones of train_set; .count is 0: there are none */
+    dataset val_set;   /* --val-split's: the last ones of train_set; .count is 0: there are none */
     dataset test_set;
-    uint64_t data_digest;                      /* of all images, whatever --limit says */
-    loader *loader, *val_loader, *test_loader; /* of this rank's parts; NULL: it has none */
+    uint64_t data_digest;                      /* over all images, whatever --limit says */
+    loader *loader, *val_loader, *test_loader; /* for this rank's parts; NULL: it has none */
 
     rendezvous *rdzv;
     process_group *group;
@@ -48,7 +48,7 @@ typedef struct rank_context {
     char device[DEVICE_TEXT_BYTES]; /* kernels/device_kind.h, before dev is opened */
     device *dev;
     cores_peers peers;    /* ranks of this job that may use this rank's cores */
-    core_binding binding; /* of this rank's threads; none with several replicas */
+    core_binding binding; /* for this rank's threads; none with several replicas */
     network *net;
     schedule schedule;
     float *gradients;  /* the network's, and PREEMPT_FLOATS after them */

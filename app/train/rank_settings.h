@@ -17,10 +17,10 @@ typedef struct rank_settings {
     double weight_decay;
     adam_betas betas;
     double clip_grad_norm; /* 0: gradients are not clipped */
-    augment augment;       /* of training images */
+    augment augment;       /* for training images */
     interval eval_every;
-    int batch_size; /* of one batch, per rank */
-    int replicas;   /* that share the rank's batches: 1, but with --mode=dp */
+    int batch_size; /* one batch's, per rank */
+    int replicas;   /* how many share the rank's batches: 1, but with --mode=dp */
     int threads;    /* per rank or replica */
 } rank_settings;
 

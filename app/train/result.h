@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 typedef struct evaluation {
-    const char *name;        /* of the images: "test", "validation" */
+    const char *name;        /* the images': "test", "validation" */
     int64_t images, correct; /* over all ranks */
     double loss;             /* mean over images, in nats */
     double elapsed_s;
@@ -29,19 +29,19 @@ double evaluation_accuracy(const evaluation *e);
 typedef struct result {
     double *train_s;
     int epochs;                       /* in train_s */
-    int64_t images_per_epoch;         /* of the last one, all ranks, with the sampler's padding */
-    double images_per_s;              /* of the fastest epoch; 0: none was trained */
-    char date[RUN_CONFIG_DATE_BYTES]; /* of the start */
+    int64_t images_per_epoch;         /* in the last one, all ranks', with the sampler's padding */
+    double images_per_s;              /* in the fastest epoch; 0: none was trained */
+    char date[RUN_CONFIG_DATE_BYTES]; /* when it started */
     double setup_s;                   /* exec to the first optimizer step's end */
     evaluation test;                  /* the last one; .images is 0: there was none */
     evaluation validation;            /* likewise, on the images of --val-split */
-    test_found best;                  /* of all that decide about the run, before a resume too */
+    test_found best;                  /* among all that decide about the run, before a resume too */
     double last_loss;                 /* mean of this rank's last batch */
-    int64_t steps;                    /* of the optimizer, in train_s */
+    int64_t steps;                    /* the optimizer's, in train_s */
     device_use moved;                 /* by this rank in these steps */
     bool graph;                       /* steps were replayed as graphs */
-    int failed_checkpoints;           /* that were due and could not be written */
-    json_t *changes;                  /* of the world, in this process: an array; NULL: none */
+    int failed_checkpoints;           /* those that were due and could not be written */
+    json_t *changes;                  /* the world's, in this process: an array; NULL: none */
 
     /* from result_finish on */
     bool knows_waiting; /* else it is in the other phases */
@@ -50,7 +50,7 @@ typedef struct result {
     int64_t *peaks;     /* bytes of device memory: (n_peaks), one per rank or replica */
     int n_peaks;
     int64_t bound_ranks;          /* to cores of their own, to the end */
-    int64_t comm_ns;              /* of collectives, from launch to end; -1: not known */
+    int64_t comm_ns;              /* the collectives', from launch to end; -1: not known */
     int64_t rss_mib, private_mib; /* private: the largest rank's */
 } result;
 

@@ -31,7 +31,7 @@ enum { KEPT_BYTES = 640, HASHED_BYTES = 512 };
 static void name_launch(const rank_context *rank, char out[CHECKPOINT_LAUNCH_BYTES])
 {
     const char *launched = getenv("MNIST_DDP_LAUNCHED");
-    if (rank->place.round > 0) /* of several launchers, which come and go */
+    if (rank->place.round > 0) /* an elastic job has several launchers */
         snprintf(out, CHECKPOINT_LAUNCH_BYTES, "%s/elastic", rank->place.run_id);
     else if (launched == NULL)
         out[0] = '\0';
@@ -178,7 +178,7 @@ static void accept_elastic(const checkpoint_state *was, checkpoint_state *is)
     is->total_steps = was->total_steps;
 }
 
-/* Without it, what differs cannot be told by name. */
+/* Without it, what differs cannot be named. */
 static bool has_config(const char *path)
 {
     char config[FILE_PATH_BYTES];
@@ -502,7 +502,7 @@ void run_folder_close(run_folder *folder)
 }
 
 /* The model beside the checkpoints may be older than they are, if the run was killed between the
- * two. A failure is told; the next checkpoint mends it, and the end of the run looks. */
+ * two. A failure is logged; the next checkpoint mends it, and the end of the run looks. */
 static void publish_again(const char *path, const char *checkpoint)
 {
     bool published = false;

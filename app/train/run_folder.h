@@ -10,11 +10,11 @@
 
 typedef struct run_folder {
     char path[FILE_PATH_BYTES];
-    int lock_fd; /* held while this process writes there; -1: it does not, or has
+    int lock_fd;        /* held while this process writes there; -1: it does not, or has
                     taken the folder from one that holds it */
-    bool is_dry; /* of a dry run: nothing is written, and without --resume it has no folder */
-    int64_t saved_step; /* of the checkpoint last written or restored; 0: there is none */
-    int64_t best_step;  /* of the best one there; 0: there is none */
+    bool is_dry;        /* a dry run's: nothing is written, and without --resume it has no folder */
+    int64_t saved_step; /* the step of the checkpoint last written or restored; 0: none */
+    int64_t best_step;  /* the step of the best one there; 0: none */
 } run_folder;
 
 /* Whether a run continues one that its folder holds. */

@@ -419,7 +419,7 @@ static bool shows_steps(const progress *p)
     return !p->is_quiet && !p->bar_tells_steps;
 }
 
-/* ", 8405 images/s, 1:05 passed, 3:40 left"; nothing of that before two seconds tell it. */
+/* ", 8405 images/s, 1:05 passed, 3:40 left"; nothing of that in the first two seconds. */
 static void print_timed(progress *p, const step_facts *f)
 {
     char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES], rest[96] = "";
@@ -671,7 +671,7 @@ static void count_epoch(run_records *r, const epoch_facts *f)
     to->images_per_s = fmax(to->images_per_s, epoch_rate(f));
 }
 
-/* Who hears of what. */
+/* Who records what. */
 
 status run_records_open(const rank_context *rank, run_records *r)
 {

@@ -20,25 +20,25 @@
 
 /* A step that was made. */
 typedef struct step_facts {
-    int64_t number;        /* of the run, from 1 */
+    int64_t number;        /* in the run, from 1 */
     int64_t epoch, now_ns; /* epoch: from 0 */
     int step, steps;       /* step: of the epoch's `steps`, from 0 */
-    uint32_t samples;      /* of this rank's epoch that are done */
-    int batch_n;           /* of the last batch */
+    uint32_t samples;      /* how many of this rank's epoch are done */
+    int batch_n;           /* the last batch's */
     double lr;
-    double loss, grad_norm; /* of this rank's last batch */
+    double loss, grad_norm; /* this rank's last batch's */
 } step_facts;
 
 typedef struct test_facts {
     const evaluation *found;
-    int64_t number, epoch; /* of steps that are done; epoch: from 0 */
+    int64_t number, epoch; /* number: steps that are done; epoch: from 0 */
     int step, steps; /* step: the last one, from 0, of the epoch's; steps 0: at the run's end */
 } test_facts;
 
 typedef struct epoch_facts {
     int64_t number, epoch; /* as of a test */
     double train_s, train_loss;
-    int64_t images; /* of all ranks in train_s */
+    int64_t images; /* all ranks' in train_s */
     double lr;
     const evaluation *tested; /* NULL: it was not */
 } epoch_facts;
@@ -62,12 +62,12 @@ typedef enum progress_due {
 
 /* How fast a training goes, and when it ends if it goes on so. Begins zeroed. */
 typedef struct pace {
-    double images_per_s, steps_per_s; /* of all ranks, of the epoch so far */
+    double images_per_s, steps_per_s; /* all ranks', in the epoch so far */
     int64_t end_ns;                   /* when the last epoch ends; 0: not known yet */
 
     int64_t epoch_started_ns;     /* later by each test since then */
-    int64_t first_step, first_ns; /* of the run: the first step that was noted, */
-    bool is_under_way;            /* if one was */
+    int64_t first_step, first_ns; /* the first step of the run that was noted, and when */
+    bool is_under_way;            /* such a step was noted */
 } pace;
 
 enum { PROGRESS_PLACE_BYTES = 64, LATE_RANKS_BYTES = 80 };
@@ -85,8 +85,8 @@ typedef struct progress {
     bool is_cut;             /* lines are dropped */
     terminal_facts terminal; /* what `out` is */
     int terminal_fd;         /* where the status line is drawn; -1: nowhere */
-    int64_t next_line_ns;    /* of PROGRESS_BY_TIME */
-    int64_t started_ns;      /* of the program */
+    int64_t next_line_ns;    /* when the next is due, with PROGRESS_BY_TIME */
+    int64_t started_ns;      /* when the program started */
     int64_t start_epoch;     /* completed before this start of the run */
 
     status_line bar;
@@ -128,7 +128,7 @@ void progress_end(progress *p, int64_t epochs);
 typedef struct run_records {
     progress *progress;
     result *result;
-    int64_t started_ns; /* of the program */
+    int64_t started_ns; /* when the program started */
 
     const rank_context *rank;
     metrics *metrics; /* owned; NULL: none are kept */

@@ -23,7 +23,7 @@ typedef struct continuation {
     options *opts;
     run_config config;
     bool refused;
-    json_t *changed; /* what is told if it is not */
+    json_t *changed; /* what is logged if not refused */
 } continuation;
 
 static const json_t *fact(const continuation *c, const char *key)

@@ -12,7 +12,7 @@ static const strategy_ops *const TABLES[STRATEGY_COUNT] = {STRATEGIES(ROW_OF)};
 /* A step's losses and images on their way to all ranks. */
 typedef struct commit {
     const strategy_ops *around; /* what each step commits; NULL: steps do not */
-    int images;                 /* of this rank's step */
+    int images;                 /* in this rank's step */
     double step[2];             /* losses and images of the step: of this rank, then of all */
     work *sent;                 /* under way */
     double read;                /* the network's sum of losses when it was last looked at */

@@ -34,7 +34,7 @@ typedef struct strategy_facts {
     const char *name;          /* as --mode spells it */
     const char *title;         /* in a run's header: "mode ps, ranks" */
     const char *unit;          /* what has threads and a part of the batch: "rank", "replica" */
-    const char *group_backend; /* of the process group among the ranks; NULL: --backend */
+    const char *group_backend; /* for the process group among the ranks; NULL: --backend */
     size_t parameter_floats;   /* that travel after the parameters, the first of them the sum of the
                                   ranks' wishes to stop; 0: parameters do not travel */
     bool is_one_process;       /* it does all of the work: its --batch-size is the whole batch */
@@ -73,7 +73,7 @@ status strategy_open(const options *opts, struct rank_context *rank, strategy **
 void strategy_close(strategy *s); /* accepts NULL */
 
 /* The step with this plan begins: sets the optimizer's part of it, before the rank's own device
- * hears of it. */
+ * begins it. */
 void strategy_begin_step(strategy *s, float lr, step_plan *plan);
 
 /* Step `step` of the epoch, whole; `s` is a strategy. On an accelerator it is only enqueued here,
@@ -105,9 +105,9 @@ status strategy_scatter_state(strategy *s, int root);
  * and all ranks lose one step at most. They also learn each step's loss of all ranks: a rank that
  * is lost later takes nothing of the epoch's mean with it. */
 typedef struct step_commits {
-    double loss;     /* of all ranks' images since the beginning: their sum, */
-    int64_t images;  /* and how many they are, with the sampler's padding */
-    int64_t updates; /* of the optimizer at the beginning */
+    double loss;     /* the sum over all ranks' images since the beginning */
+    int64_t images;  /* how many those are, with the sampler's padding */
+    int64_t updates; /* the optimizer's at the beginning */
 } step_commits;
 
 /* From now on steps commit. For a strategy that can. */
@@ -146,7 +146,7 @@ int64_t strategy_comm_ns(const strategy *s, int64_t exposed_ns);
 enum { STEP_GRAPHS_MAX = 2 };
 
 typedef struct step_graph {
-    int samples;         /* of the steps that it is for: they decide the shape of the work */
+    int samples;         /* in a step that it is for: they decide the shape of the work */
     device_graph *graph; /* NULL: such a step has run once, not recorded */
 } step_graph;
 

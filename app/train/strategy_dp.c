@@ -43,7 +43,7 @@ struct replica;
 typedef struct task {
     status (*run)(struct replica *r, const struct task *t); /* NULL: to end */
     bool begins_step;
-    step_plan plan; /* of the step */
+    step_plan plan; /* the step's */
     int n;          /* samples of the whole batch */
     int group;
 } task;
@@ -59,10 +59,10 @@ struct replicas;
 typedef struct replica {
     struct replicas *all;
     int index;
-    pthread_t thread; /* of all but the master */
+    pthread_t thread; /* all but the master have one */
     device_options where;
     device *dev;
-    struct trace_lane *lane; /* of its transfers; NULL: no trace */
+    struct trace_lane *lane; /* for its transfers; NULL: no trace */
     network *net;
     step_state *state;                          /* device memory, as the next two: */
     float *x;                                   /* (chunk, 784) */
@@ -86,17 +86,17 @@ typedef struct replicas {
     replica members[REPLICAS_MAX]; /* the first one is the master */
     network_options network;
     char backend[8];
-    store_server *server; /* of the groups that meet through it; NULL */
+    store_server *server; /* for the groups that meet through it; NULL */
     int64_t timeout_ms;
     bool ready; /* all have what they need: until then they open libraries, which takes longer */
     rank_context *rank;     /* the master */
     float *logits;          /* (batch, 10): all replicas', in the master's memory */
     unsigned char *dlogits; /* (batch): rows of network_dlogits_row_bytes() */
-    step_plan plan;         /* of the step that the next batch begins */
+    step_plan plan;         /* for the step that the next batch begins */
     bool begins_step;
     int started; /* threads */
 
-    pthread_mutex_t lock; /* of the tasks and what members say of them */
+    pthread_mutex_t lock; /* guards the tasks and what members say of them */
     pthread_cond_t changed;
     task current;
     uint64_t issued; /* tasks so far */
@@ -205,7 +205,7 @@ static status replica_load_kernels(replica *r, const task *t)
     bool is_master = r->index == 0;
     network *net = is_master ? all->rank->net : r->net;
     step_state *state = is_master ? all->rank->state : r->state;
-    step_plan plan = {.scale_loss = r->dev->precision == PRECISION_F16}; /* of an evaluation */
+    step_plan plan = {.scale_loss = r->dev->precision == PRECISION_F16}; /* an evaluation's */
     const device_ops *ops = r->dev->ops;
     void *zeros = NULL;
     /* A chunk's images are more bytes than the labels and positions of all replicas' samples. */
@@ -801,7 +801,7 @@ const strategy_ops strategy_dp = {
     .facts = {.name = "dp",
               .title = "mode dp, replicas",
               .unit = "replica",
-              .group_backend = "auto", /* of one rank; --backend is the replicas' */
+              .group_backend = "auto", /* for one rank; --backend is the replicas' */
               .is_one_process = true,
               .is_central = true},
     .check = check,

@@ -43,7 +43,7 @@ typedef struct skew {
     skew_wait *waits;
     int64_t *latest; /* arrivals, by rank 0's clock, and whether no offset fits */
     int n, room;
-    skew_clock before; /* of the epoch */
+    skew_clock before; /* the clocks before the epoch */
 } skew;
 
 /* For at most so many `waits` per epoch. Noted if all ranks can; `can`: this rank's host does the
@@ -70,7 +70,7 @@ typedef struct timeline {
     rank_status *page;
     run_trace *trace;
     timeline_clock clock;
-    int64_t ns[N_PHASES]; /* of the epochs so far */
+    int64_t ns[N_PHASES]; /* in the epochs so far */
     bool counts;          /* else time is no phase's */
     moment now;
     int64_t since_ns; /* by the host's clock */

@@ -38,7 +38,7 @@ typedef struct run_place {
     position at;
     run_world world; /* .size is 0: the run begins */
     test_found best;
-    char sums[CHECKPOINT_SUMS_BYTES]; /* of rank_context */
+    char sums[CHECKPOINT_SUMS_BYTES]; /* for rank_context */
     int64_t began_ns;                 /* the run, by this process's clock */
 } run_place;
 
@@ -56,18 +56,18 @@ typedef struct kept_state {
 typedef struct training {
     rank_signals signals;
     elastic *link;   /* NULL: the job is not elastic */
-    kept_state kept; /* of its latest round */
+    kept_state kept; /* what its latest round has kept */
     rank_context rank;
     run_folder folder; /* rank 0's; of an elastic job all ranks know its path */
     progress progress;
     result result;
     trainer trainer;
-    rendezvous_place place;                /* of the round */
-    run_place from;                        /* that it goes on from */
-    bool runs;                             /* the round's ranks have begun, or gone on */
-    bool survives;                         /* the round is over, and the process goes on */
-    bool is_done;                          /* the run is, and rank 0 has said what it came to */
-    int64_t failed_ns, left_ns, joined_ns; /* of the latest change of rounds; 0: there was none */
+    rendezvous_place place; /* this rank's, in the round */
+    run_place from;         /* where the round goes on from */
+    bool runs;              /* the round's ranks have begun, or gone on */
+    bool survives;          /* the round is over, and the process goes on */
+    bool is_done;           /* the run is done, and rank 0 has said what it came to */
+    int64_t failed_ns, left_ns, joined_ns; /* the latest change of rounds; 0: there was none */
     int init_code;                         /* --init has failed so; 0: it has not */
     bool output_failed;                    /* something is not on disk that was asked for */
     bool refused;                          /* rank 0 has said why the run does not start */
@@ -932,7 +932,7 @@ static void say_start(training *t, const json_t *run)
     if (t->rank.place.rank == 0 && o->init != NULL && at->step == 0)
         progress_path(&t->progress, "starting from", o->init);
     if (t->rank.place.rank == 0 && o->global_batch_size > 0 &&
-        rank_context_global_batch(&t->rank) != o->global_batch_size) /* of an elastic run */
+        rank_context_global_batch(&t->rank) != o->global_batch_size) /* only if it is elastic */
         progress_line(&t->progress, "%d ranks cannot share --global-batch-size=%lld: it is %lld",
                       t->rank.place.world_size, (long long)o->global_batch_size,
                       (long long)rank_context_global_batch(&t->rank));
@@ -968,7 +968,7 @@ static status run(training *t, int *exit_code)
     TRY(st);
     *exit_code = EXIT_CODE_INTERNAL;
     TRY(tell_start(t));
-    trace_end(t->rank.trace.lane); /* of the setup */
+    trace_end(t->rank.trace.lane); /* the setup is over */
     TRY(trainer_run(&t->trainer));
     progress_close_bar(&t->progress);
     bool diverged = t->rank.stop.diverged;

@@ -17,22 +17,22 @@ typedef struct trainer {
     interval save_every;
     inject fault;
     step_graphs graphs;
-    int64_t epochs; /* of the whole run */
+    int64_t epochs; /* the whole run's */
     position at;
     position began;         /* where this round of the process began the epoch */
-    int epoch_steps;        /* of it, in this world */
-    score so_far;           /* of this rank's epoch since the last test, when it was last read */
-    uint32_t epoch_samples; /* of the epoch that this rank has trained on */
-    double lr;              /* of the step that was enqueued last */
-    double loss_before;     /* of the epoch_samples before the last test inside the epoch */
-    int64_t tested_ns;      /* of tests inside the epoch */
+    int epoch_steps;        /* in the epoch, in this world */
+    score so_far;           /* for this rank's epoch since the last test, as last read */
+    uint32_t epoch_samples; /* in the epoch, trained on by this rank */
+    double lr;              /* for the step that was enqueued last */
+    double loss_before;     /* over the epoch_samples before the last test inside the epoch */
+    int64_t tested_ns;      /* what tests inside the epoch took */
     int64_t epoch_began_ns; /* earlier by what earlier rounds took of it */
     evaluation *monitored;  /* the result's that decides about the run: validation or test */
     float *logits;          /* (test images, NETWORK_CLASSES), zeroed: of the last test, this rank's
                                part; NULL: nobody wants them */
     test_found found;       /* what is in *monitored, and after which step */
     bool reached;           /* the target accuracy */
-    const char *not_finite; /* of a run that has diverged: what is not; NULL: it has not */
+    const char *not_finite; /* what is not, if the run has diverged; NULL: it has not */
     int64_t diverged_step;  /* the step of the run after which it was seen, from 1 */
 } trainer;
 

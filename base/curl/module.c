@@ -29,7 +29,7 @@ typedef struct exchange {
     transfer_answer *answer;
     CURL *easy;
     bool begun;
-    status failed; /* of the request's functions */
+    status failed; /* what a function of the request has returned */
 } exchange;
 
 /* Certificates of authorities: the request's, else the variable's; *from names it. libcurl itself

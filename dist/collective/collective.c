@@ -145,7 +145,7 @@ static status check_overlap(const collective *c, int rank, int world_size)
     size_t row = c->count * dtype_size(c->type);
     uintptr_t in = (uintptr_t)c->in, out = (uintptr_t)c->out;
     uintptr_t in_end = in + row * (size_t)rows.in, out_end = out + row * (size_t)rows.out;
-    uintptr_t at = row * (size_t)rank; /* of the row that in place is */
+    uintptr_t at = row * (size_t)rank; /* where this rank's row is, if in place */
     bool in_place = rows.in == rows.out  ? in == out
                     : rows.in < rows.out ? in == out + at
                                          : out == in + at;

@@ -80,7 +80,7 @@ typedef struct collective {
     void *out;
     size_t count; /* elements; a barrier has none */
     int root;     /* or the peer of a send or recv */
-    int tag;      /* of a send or recv: a recv takes what was sent with its tag, oldest first */
+    int tag;      /* a send's or recv's: a recv takes what was sent with its tag, oldest first */
     float
         prescale; /* every element is multiplied by it on the way in (float types); 0 or 1: none */
     uint64_t seq; /* this group's running number, from 1: names the collective in errors. Sends and

@@ -20,7 +20,7 @@ struct process_group_ops;
 
 typedef struct group_setup {
     const process_group_options *options; /* valid only during create */
-    const char *prefix; /* of this group's keys in the store, "pg/3/"; valid only during create */
+    const char *prefix; /* its keys in the store begin so, "pg/3/"; valid only during create */
     bool one_host;      /* all ranks share host, network and process namespace, and user */
 
     /* Of hierarchical; valid only during create. */
@@ -69,7 +69,7 @@ typedef struct process_group_ops {
     void (*destroy)(void *self);
     /* What a collective moves on rank `rank`, by the backend's algorithm. */
     rank_traffic (*traffic)(const collective *c, int rank, int world_size);
-    /* Of the library it calls, "2.28.9". NULL: none is told. */
+    /* Of the library it calls, "2.28.9". NULL: it gives none. */
     void (*version)(char *out, size_t size_bytes);
 } process_group_ops;
 

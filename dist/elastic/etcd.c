@@ -37,7 +37,7 @@ enum {
     TOKEN_BYTES = 4096,
     ANSWER_BYTES = 64 << 20,
     CONNECT_MS = 5000, /* one that is switched off holds a node that stops for no longer */
-    HEAD_BYTES = 80,   /* of an answer that is not etcd's, for the message */
+    HEAD_BYTES = 80,   /* shown of an answer that is not etcd's */
     NUMBER_BYTES = 24,
     PREFIX_BYTES = 512,
     KEY_BYTES = PREFIX_BYTES + 256,
@@ -56,7 +56,7 @@ enum {
 
 struct etcd_gateway {
     const transfer_ops *http;
-    void *handle; /* of `http` */
+    void *handle; /* what `http` works with */
     char endpoints[MOST_ENDPOINTS][URL_BYTES];
     int n, current;
     int64_t timeout_ms;
@@ -70,8 +70,8 @@ struct etcd_gateway {
 typedef struct reply {
     transfer_answer http;
     byte_buffer body;
-    bool is_stream; /* of messages, that a watch has asked for */
-    int wake_fd;    /* of a stream: once it is readable it is left; -1: none */
+    bool is_stream; /* the body is a watch's messages, one after the other */
+    int wake_fd;    /* for a stream: once it is readable it is left; -1: none */
     etcd_gateway *gateway;
     const char *path;
     bool ended;    /* the stream: it is left */
@@ -252,7 +252,7 @@ static status read_message(const reply *r, json_t *whole, json_t **out)
 {
     json_t *message = json_object_get(whole, "result");
     const json_t *error = json_object_get(whole, "error");
-    error = json_is_object(error) ? error : whole; /* of a stream, or of a call */
+    error = json_is_object(error) ? error : whole; /* a stream's, or a call's */
     const json_t *code = json_object_get(error, "grpc_code");
     code = code != NULL ? code : json_object_get(error, "code");
     const char *words = json_string_value(json_object_get(error, "message"));
@@ -505,7 +505,7 @@ static json_t *end_of(const char *prefix)
 static status read_bytes(const json_t *object, const char *name, char **out, size_t *n)
 {
     const json_t *value = json_object_get(object, name);
-    const char *letters = value != NULL ? json_string_value(value) : ""; /* of 0 bytes: left out */
+    const char *letters = value != NULL ? json_string_value(value) : ""; /* 0 bytes are left out */
     if (letters == NULL)
         return STATUS_INVALID;
     char *read = malloc(strlen(letters) + 1);
@@ -685,7 +685,7 @@ typedef struct job {
     char prefix[PREFIX_BYTES], state_key[KEY_BYTES], node_key[KEY_BYTES];
     int64_t ttl_ms;
     int wake_fd;         /* -1: none */
-    int64_t lease;       /* of this node; 0: none */
+    int64_t lease;       /* this node's; 0: none */
     int64_t state_lease; /* an id that all nodes know */
     int64_t state_renew_ns;
 } job;

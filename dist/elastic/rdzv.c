@@ -18,15 +18,15 @@
 
 enum {
     LOOK_MS = 1000,        /* one look waits so long: a service that has gone is noticed */
-    FIRST = 8,             /* so many nodes always look at all nodes; */
-    LOOK_AT_ALL_MS = 5000, /* between two looks at all, by another one, */
-    PER_NODE_MS = 25,      /* and for each node there, so that all nodes ask 40 times a second */
+    FIRST = 8,             /* so many nodes always look at all nodes */
+    LOOK_AT_ALL_MS = 5000, /* between two looks of another node at all nodes */
+    PER_NODE_MS = 25,      /* more for each node there, so that all nodes ask 40 times a second */
     CROWD = 32,            /* nodes: of more than these not every change is looked at */
-    RETRY_MS = 100,        /* after a call that has failed; doubled up to */
-    RETRY_MOST_MS = 1000,
-    HEAD_BYTES = 24,    /* of what lies at the state's key and is none, for the message */
-    SMOOTH_CALLS = 8,   /* over so many a call's time is smoothed */
-    SLOW_CALLS = 8,     /* a service is slow if fewer calls fit into a lease */
+    RETRY_MS = 100,        /* after a call that has failed; then it doubles */
+    RETRY_MOST_MS = 1000,  /* it doubles no further */
+    HEAD_BYTES = 24,       /* shown of what lies at the state's key and is none */
+    SMOOTH_CALLS = 8,      /* over so many a call's time is smoothed */
+    SLOW_CALLS = 8,        /* a service is slow if fewer calls fit into a lease */
     SILENT_MS = 5000,   /* after so long without an answer, a line says that there is one again */
     SAY_MS = 5000,      /* between two lines about what is missing */
     FAREWELL_MS = 1000, /* for closing the job, at the end */
@@ -46,11 +46,11 @@ typedef struct queue {
     int news_fd, wake_fd; /* eventfds: for the owner, for the thread */
     _Atomic int64_t valid_until_ns;
 
-    pthread_mutex_t lock; /* of these, up to `next` */
+    pthread_mutex_t lock; /* guards these, up to `next` */
     bool quit, close, left;
-    round_ending ending;             /* of close, */
-    char reason[ROUND_REASON_BYTES]; /* likewise */
-    round_departure how;             /* of left; its texts are owned */
+    round_ending ending;             /* with `close` */
+    char reason[ROUND_REASON_BYTES]; /* with `close` */
+    round_departure how;             /* with `left`; its texts are owned */
     report *next;                    /* NULL: the owner has taken the latest */
 
     report *given; /* the owner's */
@@ -67,8 +67,8 @@ typedef struct client {
     char *record;       /* this node's, as it was put; NULL: none is there. Owned */
     bool may_be_gone;   /* it: a call has failed since */
     int64_t renewed_ns; /* when the last renewal that was confirmed was sent */
-    rdzv_scope scope;   /* of the last look */
-    int64_t revision;   /* that the last look saw; -1: to be looked at anew */
+    rdzv_scope scope;   /* the last look's */
+    int64_t revision;   /* what the last look saw; -1: to be looked at anew */
     int64_t all_ms;     /* when it is to look at all nodes again */
     bool first;         /* this node is among the first ones at the service: it looks at all */
     bool first_member;  /* this node is among the first ones of the round: likewise */

@@ -19,10 +19,10 @@ typedef enum rdzv_phase {
 
 typedef struct rdzv_news {
     rdzv_phase phase;
-    status failure;         /* of FAILED: STATUS_NO_MEMORY, or STATUS_PEER */
-    round_ending ending;    /* of LEAVES, CLOSED */
-    const char *reason;     /* of LEAVES, CLOSED, FAILED; "" else. Lives until the next watch. */
-    const round_state *now; /* of RUNS and LEAVES: the round; lives until the next watch */
+    status failure;         /* with FAILED: STATUS_NO_MEMORY, or STATUS_PEER */
+    round_ending ending;    /* with LEAVES, CLOSED */
+    const char *reason;     /* with LEAVES, CLOSED, FAILED; "" else. Lives until the next watch. */
+    const round_state *now; /* with RUNS and LEAVES: the round; lives until the next watch */
     int node_rank;          /* in now->members */
     int64_t valid_until_ns; /* clock_now_ns(): after it no rank of this node may make a step */
 } rdzv_news;

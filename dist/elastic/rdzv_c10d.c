@@ -137,7 +137,7 @@ static status look(void *ctx, rdzv_scope scope, int64_t revision, int64_t wait_m
                                .wait_ms = wait_ms,
                                .wake_fd = self->wake_fd};
     TRY(after(self, store_watch(self->client, &how, &answer)));
-    status st = make_view(&answer, out); /* of nothing if nothing has changed */
+    status st = make_view(&answer, out); /* empty if nothing has changed */
     store_watch_free(&answer);
     return st;
 }

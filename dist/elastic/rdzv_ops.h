@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 typedef struct rdzv_record {
-    char *id;      /* of the node */
+    char *id;      /* the node's */
     char *value;   /* JSON */
     int64_t order; /* the revision that made it: who came earlier has a smaller one */
 } rdzv_record;
@@ -63,8 +63,8 @@ typedef struct rdzv_service_options {
     const struct etcd_access *access; /* etcd.h; NULL */
     const char *run_id;
     const char *node_id;
-    int64_t ttl_ms;     /* of this node's lease */
-    int64_t timeout_ms; /* of one call, without the wait that it asks for */
+    int64_t ttl_ms;     /* how long this node's lease lasts */
+    int64_t timeout_ms; /* one call's, without the wait that it asks for */
     int wake_fd;        /* once it is readable, a look waits no more; 0: none */
 } rdzv_service_options;
 

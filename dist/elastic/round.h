@@ -53,9 +53,9 @@ typedef struct round_node {
     int64_t order;           /* by the service: who came earlier has a smaller one */
     int nproc;               /* ranks that it starts: nodes may differ */
     char address[ROUND_ADDRESS_BYTES];
-    int port;      /* of the store that it serves if it becomes node 0 */
-    bool waits;    /* for the round after `round`; false: it runs `round` */
-    int64_t round; /* that it runs, or has left; 0: it has been in none */
+    int port;      /* its store's, if it becomes node 0 */
+    bool waits;    /* it waits for the round after `round`; false: it runs `round` */
+    int64_t round; /* the one that it runs, or has left; 0: it has been in none */
     int restarts;  /* after failed ranks: how many it knows of */
     bool unmet;    /* `round` never began here: `lost` are those that did not come to it, or, of
                       node 0, its last member, if not all ranks have met */
@@ -85,8 +85,8 @@ typedef struct round_state {
     bool over;     /* all members are to leave it */
     bool closed;
     int restarts;
-    round_ending ending;             /* of over, or closed, */
-    char reason[ROUND_REASON_BYTES]; /* and why: "node 2 (hostC) is lost" */
+    round_ending ending;             /* with over or closed: how it ends */
+    char reason[ROUND_REASON_BYTES]; /* why it ends: "node 2 (hostC) is lost" */
     round_node *members; /* in the order of their node ranks, as they were when it was formed */
     int n;
     round_absence *absences;
@@ -156,10 +156,10 @@ typedef struct round_machine {
     round_ending ending;
     char reason[ROUND_REASON_BYTES];
     int64_t enough_ms; /* since when enough nodes wait; -1: they do not */
-    int64_t absent_ms; /* since when it knows the state's absences, and who of them tries again: */
-    uint64_t absences; /* round_absences_hash */
-    int64_t newest;    /* the order of the latest newcomer that was seen; 0: there is none, */
-    int64_t newest_ms; /* and since when */
+    int64_t absent_ms; /* since when it knows what is in `absences` */
+    uint64_t absences; /* round_absences_hash: the state's, and who of them tries again */
+    int64_t newest;    /* the order of the latest newcomer that was seen; 0: there is none */
+    int64_t newest_ms; /* since when that is the latest */
 } round_machine;
 
 /* What a node knows when it has left a round. */

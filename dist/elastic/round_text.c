@@ -10,7 +10,7 @@
 enum {
     FORMAT = 2,
     LAST_ROUND = INT_MAX - 1, /* as ranks count them */
-    MOST_RANKS = 1 << 16,     /* of a round */
+    MOST_RANKS = 1 << 16,     /* in a round */
     MOST_ABSENCES = 1 << 20,
 };
 

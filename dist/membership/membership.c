@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 enum {
-    FIRST_LINE_MS = 3000, /* the first line about waiting, */
-    NEXT_LINE_MS = 5000,  /* and those after it */
+    FIRST_LINE_MS = 3000, /* until the first line about waiting */
+    NEXT_LINE_MS = 5000,  /* until each line after it */
     LOOK_MS = 1000,       /* between two looks for members that have gone */
     COMPARE_MS = 1000,    /* for whoever came last at the deadline */
     LINGER_MS = 400,      /* a failure stays readable for the others */

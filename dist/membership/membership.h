@@ -19,7 +19,7 @@ extern "C" {
 /* One member's view of its group. Borrows all that it points to. */
 typedef struct membership {
     store *store;
-    const char *prefix;    /* of all keys, "" or with a "/" at its end; one group, one attempt */
+    const char *prefix;    /* all keys begin so: "", or "/" ends it; one group, one attempt */
     int member, n;         /* 0 <= member < n, or -1: it has no number yet, and cannot meet */
     const char *noun;      /* "rank", "node" */
     bool of_job;           /* the members are a job's ranks, each with its own KEYS_ALIVE */

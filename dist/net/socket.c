@@ -327,7 +327,7 @@ static bool has_socket(const char *pid, const char *link_text)
 }
 
 /* Who listens on a TCP port of this host, as in "pid 4711 (python train.py)". false if /proc does
- * not tell. */
+ * not say it. */
 static bool find_holder(int port, char *out, size_t size_bytes)
 {
     listening listener;

@@ -51,7 +51,7 @@ bool socket_address_says_loopback(const char *host);
 bool socket_address_home(const char *host, char *number, char *why);
 
 /* Where a process of this user, on this host, listens on a TCP port: "10.0.0.1", "::" for all.
- * false if nobody does, or /proc does not tell. `number` has SOCKET_ADDRESS_BYTES. */
+ * false if nobody does, or /proc does not say it. `number` has SOCKET_ADDRESS_BYTES. */
 bool socket_address_own_listener(int port, char *number);
 
 /* A TCP port that nobody holds just now; 0 if none can be found. */
@@ -126,7 +126,7 @@ status socket_receive_descriptor(int fd, int *descriptor, int64_t deadline_ns);
  *
  * Begins with socket_breaker_init, and stays where it is. */
 typedef struct socket_breaker {
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* guards all below */
     bool broken;          /* for good */
     int fd;               /* the connection; -1: none */
 } socket_breaker;

@@ -41,7 +41,7 @@ static const char NO_GPU[] = "-";
 /* A backend is a row here. */
 typedef struct backend_row {
     const char *name;
-    const process_group_ops *ops; /* of one that is linked in */
+    const process_group_ops *ops; /* if it is linked in */
     const char *module;           /* which holds it else; NULL: nobody opens it by its name */
     const char *note;             /* after the name, in the list of all */
 } backend_row;

@@ -10,7 +10,7 @@
 
 typedef struct backend_choice {
     const process_group_ops *ops;
-    char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* of the group's keys in the store */
+    char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* the group's keys in the store begin so */
     bool one_host; /* all ranks share host, network and process namespace, and user */
     int *hosts;    /* and the next: as in group_setup; the caller frees it */
     const process_group_ops *between;

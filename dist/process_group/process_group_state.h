@@ -123,24 +123,24 @@ struct process_group {
     uint64_t hosts;
     peers *watched; /* to say who has ended, of all ranks; NULL unless calls are compared here */
     process_group_options options; /* what it was made from; new_group makes sub-groups from it */
-    char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* of its keys in the store */
+    char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* its keys in the store begin so */
 
-    pthread_mutex_t abort_lock; /* of `aborted` and `why`: taken for a moment only */
+    pthread_mutex_t abort_lock; /* guards `aborted` and `why`: taken for a moment only */
     bool aborted;               /* process_group_abort was called */
-    status_kept why;            /* and said this */
+    status_kept why;            /* what process_group_abort was given */
 
-    pthread_mutex_t lock; /* of all below; held in a launch, which may take long */
+    pthread_mutex_t lock; /* guards all below; held in a launch, which may take long */
     first_runs known;
     status broken;
     status_kept failure; /* why it is broken */
-    uint64_t seq;        /* of the latest collective */
-    uint64_t p2p_seq;    /* of the latest send or receive */
+    uint64_t seq;        /* the latest collective's */
+    uint64_t p2p_seq;    /* the latest send's or receive's */
     uint64_t barriers;   /* monitored ones so far */
     uint64_t checked;    /* collectives that ranks have compared */
-    int sub_groups;      /* that all its ranks have asked for */
+    int sub_groups;      /* how many all its ranks have asked for */
     rank_traffic moved;
     work *first, *last; /* launched and not waited for, oldest first */
-    int held;           /* of them */
+    int held;           /* how many of them are held back */
     spares works;
     injected_delay delay;
     size_t shared_left;

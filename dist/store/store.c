@@ -212,10 +212,10 @@ static status answer_value(exchange *x, void **value, size_t *size_bytes)
 enum {
     FIRST_RETRY_MS = 10,
     LAST_RETRY_MS = 500,
-    FIRST_LINE_MS = 3000, /* the first line about waiting, */
-    NEXT_LINE_MS = 5000,  /* and those after it */
+    FIRST_LINE_MS = 3000, /* until the first line about waiting */
+    NEXT_LINE_MS = 5000,  /* until each line after it */
     ATTEMPT_MS = 5000,    /* one attempt to connect and to be greeted */
-    STRANGER_BYTES = 40,  /* of what answers and is no store, for the message */
+    STRANGER_BYTES = 40,  /* shown of what answers and is no store */
     BREAK_MS = 1000,      /* to connect, if a breaker may end it: it looks in between */
     CANCEL_MS = 2000,     /* a server that lives answers a cancellation by then */
 };
@@ -529,7 +529,7 @@ status store_num_keys(store *client, int64_t *count)
 
 enum {
     ANSWER_BYTES = 64 << 20, /* more is nonsense */
-    KEY_BYTES = 4 * 8,       /* of a key in an answer, at least */
+    KEY_BYTES = 4 * 8,       /* a key in an answer has at least */
 };
 
 status store_put(store *client, const char *key, const store_put_options *how, int64_t *revision)

@@ -109,7 +109,7 @@ status store_num_keys(store *client, int64_t *count);
 typedef struct store_put_options {
     const char *value;
     int64_t expected;          /* the revision that has set it; 0: none has; -1: in any case */
-    int64_t ttl_ms;            /* of its lease; 0: none */
+    int64_t ttl_ms;            /* how long its lease lasts; 0: none */
     bool goes_with_connection; /* when this client's connection closes, the key goes */
 } store_put_options;
 
@@ -133,7 +133,7 @@ typedef struct store_watch_key {
 } store_watch_key;
 
 typedef struct store_watch_answer {
-    int64_t revision; /* of the latest change of any key */
+    int64_t revision; /* the latest change's, whichever key it was */
     store_watch_key *keys;
     size_t n;
     void *memory;

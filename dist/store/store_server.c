@@ -30,16 +30,16 @@ enum {
     MAX_UNGREETED = 64,     /* beyond, the oldest is closed */
     ACCEPT_BATCH = 64,      /* connections per turn, so that the others get theirs */
     ACCEPT_PAUSE_MS = 100,
-    TURN_BYTES = 1 << 20,     /* that one connection may touch per turn, likewise */
-    READ_BYTES = 64 << 10,    /* per system call */
-    STORE_BYTES = 1 << 30,    /* all keys and values together, */
-    QUEUE_BYTES = 256 << 20,  /* and all queues */
+    TURN_BYTES = 1 << 20,  /* touched for one connection per turn, so that the others get theirs */
+    READ_BYTES = 64 << 10, /* per system call */
+    STORE_BYTES = 1 << 30, /* all keys and values together */
+    QUEUE_BYTES = 256 << 20,  /* all queues together */
     BUFFER_BYTES = 256 << 20, /* what all connections have sent in part, or have not read yet */
     WATCHED_BYTES = 32 << 20, /* all watched keys together: an answer has at most as much */
     AUTHOR_BYTES = 16 << 20,  /* who has set which key that is kept */
     SPARE_DESCRIPTORS = 512,  /* at most, and a quarter of all, for the rest of the process */
     FORGET_BATCH = 1 << 16,
-    EVENT_BATCH = 256, /* of one look at the queue; it brings the others next */
+    EVENT_BATCH = 256, /* taken in one look at the queue; the next look takes the others */
     FULL_TURNS = 100,  /* in a row; more are load, and no leftovers */
 };
 
@@ -81,7 +81,7 @@ struct store_server {
     int wake_fd;
     atomic_int callers; /* other threads that call, or wait for the lock */
 
-    pthread_mutex_t lock;  /* of all below; the thread has it during a turn */
+    pthread_mutex_t lock;  /* guards all below; the thread has it during a turn */
     pthread_cond_t called; /* there are no callers any more */
     bool stops;
     bool forgot; /* connections that epoll has reported before may be gone */
@@ -92,17 +92,17 @@ struct store_server {
     connection_list list;              /* in the order of their arrival */
     connection_list to_run;            /* in the order in which they were woken */
     size_t count, closed;              /* count: with those that are closed and not yet swept */
-    size_t ungreeted, pending;         /* of those that are open */
+    size_t ungreeted, pending;         /* counts of open connections */
     size_t held_bytes;                 /* in all buffers */
     wait_bucket waiters[WAIT_BUCKETS]; /* by the hash of their key */
     size_t waiting;
     int64_t due_ns;      /* none that watches is to be answered before */
-    bool logged_unknown; /* that a request is unknown here, once */
+    bool logged_unknown; /* it was logged, once, that a request is unknown here */
 
     store_connection *running; /* whose requests are being answered */
     size_t max_connections;
     int full_turns;         /* in a row that had EVENT_BATCH events */
-    bool logged;            /* that connections cannot be taken, once */
+    bool logged;            /* it was logged, once, that connections cannot be taken */
     int64_t accept_from_ns; /* accepting pauses until then */
     int queue;              /* epoll: wake, listen, and the connections */
     bool listens;           /* the queue looks for connections */

@@ -13,7 +13,7 @@
 
 enum {
     FIRST_BUCKETS = 64,
-    OVERHEAD_BYTES = 64, /* of an entry: malloc's, for two blocks, and the bucket's */
+    OVERHEAD_BYTES = 64, /* an entry's: malloc's, for two blocks, and the bucket's */
 };
 
 /* Chains of entries in a power of two of buckets, doubled when there are as many entries. */
@@ -341,7 +341,7 @@ static status queue_drop(store_table *queues, store_bytes key)
 
 typedef struct watched_head {
     int64_t created, set;   /* the revisions that made the key and that set it last */
-    int64_t ttl_ms, end_ns; /* of its lease; 0: it has none */
+    int64_t ttl_ms, end_ns; /* its lease's; 0: it has none */
     const void *owner;
     bool goes_with_owner;
 } watched_head;
@@ -542,9 +542,9 @@ enum {
 typedef struct call {
     store_session *session;
     const store_service *service;
-    store_table *table;  /* of the service */
+    store_table *table;  /* the service's */
     const uint8_t *data; /* the request; data[0] is its opcode */
-    size_t at;           /* of its next part */
+    size_t at;           /* where its next part begins */
 } call;
 
 static status answer(call *c, const void *data, size_t size_bytes)

@@ -78,7 +78,7 @@ enum { STORE_SESSION_OUT_BYTES = 64 << 20 }; /* more answers than that, unread: 
 typedef struct store_scan {
     const char *fields; /* still to come, NULL before the opcode is known */
     size_t at;          /* bytes of the request passed so far */
-    uint64_t repeats;   /* of the repeated fields, still to come */
+    uint64_t repeats;   /* how many repeated fields are still to come */
 } store_scan;
 
 /* All zero is a new session. A request that waits for a key stays at the front of `in` until it can
@@ -89,7 +89,7 @@ typedef struct store_session {
     bool greeted;
     bool waiting;      /* for the key at `awaited_at` */
     bool pending;      /* the budget ended before the requests that are there */
-    store_scan scan;   /* of the request at the front of `in` */
+    store_scan scan;   /* how far the request at the front of `in` was scanned */
     size_t awaited_at; /* the place in the request of the first key that is not there yet */
     uint64_t awaited;  /* it and the keys after it; 0 before the request was looked at */
     int64_t due_ns;    /* when a WATCH that waits is answered in any case; 0: none waits */
@@ -107,7 +107,7 @@ typedef struct store_service {
     store_table *table;
     store_table *queues; /* in a table of their own */
     store_key_fn on_set;
-    void *ctx;              /* of on_set */
+    void *ctx;              /* on_set's */
     store_watched *watched; /* NULL: requests about them are refused */
 } store_service;
 

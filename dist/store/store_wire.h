@@ -71,7 +71,7 @@ typedef enum store_opcode {
     STORE_QUEUE_LEN,
     STORE_LIST_KEYS,
     STORE_BARRIER,
-    STORE_OPCODES, /* of torch's */
+    STORE_OPCODES, /* torch's end here */
     STORE_PUT = 200,
     STORE_RENEW,
     STORE_REMOVE,
@@ -83,18 +83,18 @@ typedef enum store_opcode {
 
 enum {
     STORE_GREETING_BYTES = 5,
-    STORE_KEY_BYTES = 8 << 10,      /* longest key and */
-    STORE_VALUE_BYTES = 8 << 20,    /* value that either side accepts */
+    STORE_KEY_BYTES = 8 << 10,      /* longest key that either side accepts */
+    STORE_VALUE_BYTES = 8 << 20,    /* longest value, likewise */
     STORE_REQUEST_KEYS = 128 << 10, /* most keys of one request */
     STORE_REQUEST_BYTES = 64 << 20, /* longest request */
     STORE_WAIT_ENDED = 0,           /* answers to WAIT */
-    STORE_WAIT_CANCELED = 1,        /* and to CANCEL_WAIT */
+    STORE_WAIT_CANCELED = 1,        /* answers to WAIT and to CANCEL_WAIT */
     STORE_CHECK_READY = 0,          /* answers to CHECK */
     STORE_CHECK_NOT_READY = 1,
     STORE_WATCH_SAME = 2,           /* to WATCH: nothing has changed */
     STORE_GOES_WITH_CONNECTION = 1, /* flag of PUT */
-    STORE_TTL_MS = 100,             /* the shortest lease, */
-    STORE_LIMIT_MS = 24 * 3600000,  /* and the longest lease or wait */
+    STORE_TTL_MS = 100,             /* the shortest lease */
+    STORE_LIMIT_MS = 24 * 3600000,  /* the longest lease or wait */
 };
 
 /* Bytes that somebody else owns. */

@@ -257,7 +257,7 @@ function drawBars(figure, c) {
 /* What is next to the pointer says its value. `places`: [{x, y, text}] in the picture's units. */
 function hover(svg, places) {
     let tip = null;
-    document.querySelector('.tip')?.remove(); /* of a picture that this one replaces */
+    document.querySelector('.tip')?.remove(); /* left by a picture that this one replaces */
     svg.addEventListener('pointermove', event => {
         const at = new DOMPoint(event.clientX, event.clientY)
             .matrixTransform(svg.getScreenCTM().inverse());

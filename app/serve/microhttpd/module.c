@@ -28,7 +28,7 @@ typedef struct server {
     const http_server_options *options;
     struct MHD_Daemon *daemon;
     int epoll_fd;
-    int n;      /* of the peers those that are not shut */
+    int n;      /* how many peers are not shut */
     peer peers; /* the list's head */
 } server;
 
@@ -126,7 +126,7 @@ static enum MHD_Result refuse_large(const server *s, struct MHD_Connection *conn
                       &(http_answer){CONTENT_TOO_LARGE, "text/plain", text, sizeof text - 1});
 }
 
-/* Says so before the body comes, if its length is told. */
+/* Says so before the body comes, if its length is known. */
 static enum MHD_Result begin_request(server *s, struct MHD_Connection *connection, void **context)
 {
     const char *length =
