@@ -141,7 +141,7 @@ static double loss_of(const char *metrics, const char *key)
     return training_number(line, key);
 }
 
-START_TEST(no_test_has_any)
+START_TEST(test_images_are_not_augmented)
 {
     test_folder_remove("with without");
     char *with = epoch_of("with", "shift=2,rotate=10"), *without = epoch_of("without", "shift=0");
@@ -160,6 +160,6 @@ int main(void)
     TCase *core = suite_case(suite, "core", RUN_S);
     tcase_add_loop_test(core, a_picture_is_the_same_for_whoever_has_it, 0, N_CUTS);
     tcase_add_test(core, a_resumed_run_ends_with_the_same_bits);
-    tcase_add_test(core, no_test_has_any);
+    tcase_add_test(core, test_images_are_not_augmented);
     return test_folder_close(suite_run(suite));
 }

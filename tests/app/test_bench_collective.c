@@ -291,7 +291,7 @@ START_TEST(backends_stand_side_by_side)
 END_TEST
 
 /* With --out the bandwidths stay, and what was chosen heads the columns. */
-START_TEST(a_page_takes_no_bandwidths_away)
+START_TEST(bench_out_keeps_the_printed_bandwidths)
 {
     const char *argv[] = {program_mnist_ddp(),
                           "bench",
@@ -335,7 +335,7 @@ int main(void)
     tcase_add_test(core, the_table_has_the_columns_of_nccl_tests);
     tcase_add_loop_test(core, parsers_of_nccl_tests_read_it, 0,
                         sizeof OPERATIONS / sizeof OPERATIONS[0]);
-    tcase_add_test(core, a_page_takes_no_bandwidths_away);
+    tcase_add_test(core, bench_out_keeps_the_printed_bandwidths);
     tcase_add_test(core, what_was_not_looked_at_is_not_right);
     tcase_add_test(core, why_a_backend_is_left_out_is_told);
     tcase_add_test(core, a_comparison_that_is_stopped_says_so);

@@ -286,7 +286,7 @@ START_TEST(a_failing_case_is_given_up)
 END_TEST
 
 /* PyTorch's rows count only where they learn: the fake's accuracy is 93 %, and then 80 %. */
-START_TEST(a_peer_that_does_not_learn_is_not_counted)
+START_TEST(a_pytorch_row_without_accuracy_is_not_counted)
 {
     bench_fixture b;
     bench_fixture_open(
@@ -431,7 +431,7 @@ START_TEST(a_stop_keeps_what_was_measured)
 END_TEST
 
 /* Nobody reads its stdout, or its stderr: a signal ends it all the same. */
-START_TEST(a_full_pipe_does_not_keep_it)
+START_TEST(a_signal_ends_a_benchmark_with_a_full_pipe)
 {
     full_pipe pager;
     full_pipe_open(&pager);
@@ -490,12 +490,12 @@ int main(void)
     tcase_add_test(core, a_busy_machine_is_told);
     tcase_add_test(core, repeats_are_interleaved);
     tcase_add_test(core, a_failing_case_is_given_up);
-    tcase_add_test(core, a_peer_that_does_not_learn_is_not_counted);
+    tcase_add_test(core, a_pytorch_row_without_accuracy_is_not_counted);
     tcase_add_test(core, a_plot_has_its_data);
     tcase_add_test(core, real_runs_are_compared);
     tcase_add_test(core, what_it_leaves_has_a_folder_in_runs);
     tcase_add_test(core, a_stop_keeps_what_was_measured);
-    tcase_add_loop_test(core, a_full_pipe_does_not_keep_it, 0, 2);
+    tcase_add_loop_test(core, a_signal_ends_a_benchmark_with_a_full_pipe, 0, 2);
     tcase_add_test(core, mistakes_end_before_anything_runs);
     return test_folder_close(suite_run(suite));
 }

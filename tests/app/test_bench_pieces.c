@@ -71,7 +71,7 @@ static status run_shell(const char *script, int64_t timeout_ms, json_t **out)
     return bench_child_run(&place, &words, out);
 }
 
-START_TEST(the_last_object_counts)
+START_TEST(a_benchmark_reads_its_childs_last_json_object)
 {
     json_t *object = NULL;
     setenv("MNIST_DDP_EPOCHS", "3", 1);
@@ -345,7 +345,7 @@ int main(void)
     tcase_add_test(core, an_interval_takes_six_samples);
     tcase_add_loop_test(core, intervals_are_those_of_the_tables, 0, 4);
     tcase_add_test(core, outliers_are_counted_and_stay);
-    tcase_add_test(core, the_last_object_counts);
+    tcase_add_test(core, a_benchmark_reads_its_childs_last_json_object);
     tcase_add_loop_test(core, failures_say_why, 0, 7);
     tcase_add_test(core, the_end_of_a_long_output_is_kept);
     tcase_add_test(core, nothing_is_left_behind);

@@ -91,7 +91,7 @@ START_TEST(every_figure_is_drawn_and_nothing_complains)
 END_TEST
 
 /* The test sees what it looks for. */
-START_TEST(a_complaint_is_noticed)
+START_TEST(the_browser_check_sees_a_console_error)
 {
     static const char page[] = "<!DOCTYPE html><script>console.error('aha')</script>";
     file_part part = {page, sizeof page - 1};
@@ -112,6 +112,6 @@ int main(void)
     Suite *suite = suite_create("bench_report");
     TCase *core = suite_case(suite, "core", 2 * BROWSER_S);
     tcase_add_test(core, every_figure_is_drawn_and_nothing_complains);
-    tcase_add_test(core, a_complaint_is_noticed);
+    tcase_add_test(core, the_browser_check_sees_a_console_error);
     return test_folder_close(suite_run(suite));
 }

@@ -254,14 +254,14 @@ static void survive(int i, const char *const *flags)
     elastic_agent_close(&agent);
 }
 
-START_TEST(a_killed_rank_takes_nothing_with_it)
+START_TEST(the_other_ranks_survive_a_killed_rank)
 {
     survive(_i, WORDS(UNMOVED, "--backend", training_backend, "--inject", DEATHS[_i].killed));
 }
 END_TEST
 
 /* Where gradients leave only when they are waited for. */
-START_TEST(so_with_late_gradients)
+START_TEST(late_gradients_survive_a_killed_rank)
 {
     if (_i == 0)
         survive(0, WORDS(UNMOVED, "--no-overlap", "--inject", DEATHS[0].killed));
@@ -272,14 +272,14 @@ START_TEST(so_with_late_gradients)
 END_TEST
 
 /* The backend of several hosts; here all are on one. */
-START_TEST(so_over_levels)
+START_TEST(hierarchical_ranks_survive_a_killed_rank)
 {
     survive(_i, WORDS(UNMOVED, "--backend", "hierarchical", "--inject", DEATHS[_i].killed));
 }
 END_TEST
 
 /* Two ranks with a GPU each: what they have is in its memory, and collectives are at work there. */
-START_TEST(so_on_gpus)
+START_TEST(nccl_ranks_survive_a_killed_rank)
 {
     survive(_i,
             WORDS(UNMOVED, "--device", "cuda", "--backend", "nccl", "--inject", DEATHS[_i].killed));
@@ -304,7 +304,7 @@ START_TEST(the_schedule_goes_on)
 }
 END_TEST
 
-START_TEST(a_word_ends_a_wait)
+START_TEST(the_agents_leave_message_ends_a_collective)
 {
     elastic_agent agent;
     open_agent(WORDS(UNMOVED, "--backend", training_backend, "--inject", "stop:rank=1,step=3"),
@@ -325,7 +325,7 @@ START_TEST(a_word_ends_a_wait)
 END_TEST
 
 /* Also while the ranks of a round still look for each other. */
-START_TEST(a_word_ends_a_round_that_has_not_begun)
+START_TEST(the_agents_leave_message_ends_a_rendezvous)
 {
     elastic_agent agent;
     open_agent(WORDS(UNMOVED), &agent);
@@ -482,14 +482,14 @@ int main(int argc, char **argv)
     tcase_add_loop_test(runs, each_image_is_used_once, 0, N_CHANGES);
     tcase_add_loop_test(runs, the_global_batch_stays_as_near_as_it_can, 0, 2);
     tcase_add_test(runs, all_begin_a_round_with_one_state);
-    tcase_add_loop_test(runs, a_killed_rank_takes_nothing_with_it, 0, N_DEATHS);
-    tcase_add_loop_test(runs, so_with_late_gradients, 0, 2);
-    suite_add_all(runs, so_over_levels, N_DEATHS,
+    tcase_add_loop_test(runs, the_other_ranks_survive_a_killed_rank, 0, N_DEATHS);
+    tcase_add_loop_test(runs, late_gradients_survive_a_killed_rank, 0, 2);
+    suite_add_all(runs, hierarchical_ranks_survive_a_killed_rank, N_DEATHS,
                   training_is_on_gloo() || !training_has_gloo() ? "only once, with gloo" : NULL);
-    suite_add_all(runs, so_on_gpus, N_DEATHS, gpus);
+    suite_add_all(runs, nccl_ranks_survive_a_killed_rank, N_DEATHS, gpus);
     tcase_add_test(runs, the_schedule_goes_on);
-    tcase_add_test(runs, a_word_ends_a_wait);
-    tcase_add_test(runs, a_word_ends_a_round_that_has_not_begun);
+    tcase_add_test(runs, the_agents_leave_message_ends_a_collective);
+    tcase_add_test(runs, the_agents_leave_message_ends_a_rendezvous);
     tcase_add_test(runs, no_step_is_made_after_the_lease);
     tcase_add_loop_test(runs, a_rank_0_that_was_stopped_writes_nothing, 0, 2);
     tcase_add_test(runs, new_processes_go_on_from_the_newest_checkpoint);

@@ -84,7 +84,7 @@ START_TEST(a_killed_rank_is_named)
 END_TEST
 
 /* Ranks 0 and 2 leave at once because "a peer went away"; rank 1's own end is seen after theirs. */
-START_TEST(witnesses_are_not_blamed)
+START_TEST(ranks_that_lost_a_peer_are_not_blamed)
 {
     ck_assert_int_eq(launcher_run("rank1_exits_65_late", 3), 65);
     ASSERT_FACTS(launcher_output, "error", "rank 1", "exit code 65");
@@ -264,7 +264,7 @@ int main(void)
     tcase_add_test(core, first_failure_is_reported_and_stops_the_rest);
     tcase_add_test(core, stubborn_ranks_are_killed);
     tcase_add_test(core, a_killed_rank_is_named);
-    tcase_add_test(core, witnesses_are_not_blamed);
+    tcase_add_test(core, ranks_that_lost_a_peer_are_not_blamed);
     tcase_add_test(core, the_report_has_the_last_twenty_lines);
     tcase_add_test(core, stderr_comes_through_whole);
     tcase_add_test(core, an_endless_line_and_a_bar_come_through);

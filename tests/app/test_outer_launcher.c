@@ -271,7 +271,7 @@ START_TEST(a_launcher_is_found)
 }
 END_TEST
 
-START_TEST(what_is_on_its_own_is_left_alone)
+START_TEST(a_job_without_an_outer_launcher_keeps_its_flags)
 {
     outer_launcher outer;
     set_variables(LEFT[_i].environment);
@@ -416,7 +416,7 @@ int main(void)
     Suite *suite = suite_create("outer_launcher");
     TCase *core = suite_case(suite, "core", 3 * RUN_S);
     tcase_add_loop_test(core, a_launcher_is_found, 0, COUNT(FOUND));
-    tcase_add_loop_test(core, what_is_on_its_own_is_left_alone, 0, COUNT(LEFT));
+    tcase_add_loop_test(core, a_job_without_an_outer_launcher_keeps_its_flags, 0, COUNT(LEFT));
     tcase_add_loop_test(core, what_does_not_fit_is_refused, 0, COUNT(REFUSED));
     tcase_add_loop_test(core, jobs_have_ports_of_their_own, 0, 2);
     tcase_add_test(core, run_is_never_a_rank);

@@ -124,7 +124,7 @@ START_TEST(few_columns_keep_what_matters)
 }
 END_TEST
 
-START_TEST(time_is_short)
+START_TEST(the_status_line_writes_times_as_m_ss)
 {
     static const struct {
         double s;
@@ -149,7 +149,7 @@ int main(void)
     TCase *core = suite_case(suite, "core", RUN_S);
     tcase_add_checked_fixture(core, test_folder_clean, NULL);
     tcase_add_test(core, few_columns_keep_what_matters);
-    tcase_add_test(core, time_is_short);
+    tcase_add_test(core, the_status_line_writes_times_as_m_ss);
     tcase_add_test(core, a_log_has_a_line_every_two_seconds);
     tcase_add_loop_test(core, colours_are_asked_for, 0, N_COLOURS);
     return test_folder_close(suite_run(suite));

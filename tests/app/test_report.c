@@ -390,7 +390,7 @@ static const char PROBE[] =
     "${getComputedStyle(document.body).backgroundColor === 'rgb(255, 255, 255)' ? 'light' : "
     "'dark'}`, '*');";
 
-START_TEST(a_browser_draws_it)
+START_TEST(a_page_fits_every_browser_window)
 {
     static const char *const windows[] = {"400 light", "1400 light", "400 dark", "1400 dark"};
     char want[160];
@@ -521,7 +521,7 @@ int main(void)
     TCase *browser = suite_case(suite, "browser", 2 * BROWSER_S);
     tcase_add_checked_fixture(browser, test_folder_clean, NULL);
     const char *missing = browser_find() ? NULL : "Chromium is missing";
-    suite_add_all(browser, a_browser_draws_it, 1, missing);
+    suite_add_all(browser, a_page_fits_every_browser_window, 1, missing);
     suite_add_all(browser, each_page_fits_its_window, 1, missing);
     return test_folder_close(suite_run(suite));
 }

@@ -232,7 +232,7 @@ END_TEST
 
 /* The newest checkpoint is broken, or whole and of no use: a run that ends before it is saved all
  * the same, and one that goes past it keeps the one that it went on from. */
-START_TEST(what_was_passed_over_does_not_count)
+START_TEST(a_checkpoint_that_was_skipped_is_not_kept)
 {
 #define SECOND "part/checkpoints/00000002/state.json"
     program first = program_run_with(NULL, WORDS(SMALL, UNTESTED, "--epochs", "2", "--save-every",
@@ -466,7 +466,7 @@ static void add_other_tests(TCase *runs)
     tcase_add_test(runs, resumed_between_training_and_test);
     tcase_add_loop_test(runs, checkpoints_that_do_not_fit_are_passed_over, 0, N_MISFITS);
     tcase_add_loop_test(runs, checkpoints_come_when_they_are_due, 0, N_RHYTHMS);
-    tcase_add_loop_test(runs, what_was_passed_over_does_not_count, 0, 2);
+    tcase_add_loop_test(runs, a_checkpoint_that_was_skipped_is_not_kept, 0, 2);
     tcase_add_loop_test(runs, bad_rhythms_are_refused, 0, N_BAD_RHYTHMS);
     tcase_add_test(runs, a_diverging_run_ends_where_it_did);
     tcase_add_test(runs, auto_starts_what_is_not_there);

@@ -292,7 +292,7 @@ START_TEST(a_stranger_closes_no_job_well)
 END_TEST
 
 /* It is taken in once, and not again soon. */
-START_TEST(a_node_that_is_none_stops_nobody)
+START_TEST(a_stranger_in_the_rendezvous_stops_no_node)
 {
     void *stranger = start_elastic_job("x_1_1");
     static const char record[] = "{\"format\":2,\"id\":\"x_1_1\",\"nproc\":1,\"address\":\"127.0.0."
@@ -373,7 +373,7 @@ int main(void)
                         sizeof OUTCOMES / sizeof OUTCOMES[0]);
     tcase_add_loop_test(core, a_strangers_report_hides_no_failure, 0, NODES);
     tcase_add_test(core, a_stranger_closes_no_job_well);
-    tcase_add_test(core, a_node_that_is_none_stops_nobody);
+    tcase_add_test(core, a_stranger_in_the_rendezvous_stops_no_node);
     tcase_add_test(core, a_node_whose_record_is_taken_goes_on);
     tcase_add_test(core, what_a_rank_says_is_text);
     tcase_add_test(core, own_lines_pass_as_they_are);

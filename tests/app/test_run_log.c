@@ -167,7 +167,7 @@ END_TEST
 
 /* The launcher's words stand where they were said: before rank 0 had the folder, its report of the
  * failure, and that all ranks start again. */
-START_TEST(a_launcher_writes_to_it)
+START_TEST(the_run_log_has_the_launchers_lines)
 {
     program p = program_run_with(NULL, WORDS(TRAIN, "--epochs=2", "--nproc-per-node=2",
                                              "--local-ranks-filter=9", "--save-every=2steps",
@@ -460,7 +460,7 @@ int main(void)
     tcase_add_test(runs, debug_off_leaves_a_run_quiet);
     tcase_add_test(runs, steps_are_kept_beside_a_status_line);
     tcase_add_test(runs, a_resumed_run_appends);
-    tcase_add_test(runs, a_launcher_writes_to_it);
+    tcase_add_test(runs, the_run_log_has_the_launchers_lines);
     suite_add(runs, of_several_nodes_the_first_writes, 0,
               training_has_gloo() ? NULL : "gloo is not in this build");
     tcase_add_test(runs, rank_0_of_another_launcher_writes);

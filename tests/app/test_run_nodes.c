@@ -128,7 +128,7 @@ START_TEST(a_second_node_0_is_told_who_has_the_port)
 }
 END_TEST
 
-START_TEST(a_node_cannot_be_two)
+START_TEST(two_launchers_with_one_node_rank_are_refused)
 {
     int port = port_find_free();
     program p[3];
@@ -477,7 +477,7 @@ int main(void)
     tcase_add_loop_test(meet, nodes_that_disagree_are_told_at_once, 0, COUNT(QUARRELS));
     tcase_add_test(meet, node_0_says_what_to_type_on_the_others);
     tcase_add_test(meet, a_second_node_0_is_told_who_has_the_port);
-    tcase_add_test(meet, a_node_cannot_be_two);
+    tcase_add_test(meet, two_launchers_with_one_node_rank_are_refused);
     tcase_add_test(meet, a_silent_joiner_loses_its_number);
     tcase_add_test(meet, jobs_do_not_merge);
     tcase_add_loop_test(meet, late_comers_are_turned_away, 0, 2);

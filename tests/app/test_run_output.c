@@ -60,7 +60,7 @@ START_TEST(tee_goes_both_ways)
 END_TEST
 
 /* Of the ranks whose output is teed and shown: 0 and 1, not 2 and 3. */
-START_TEST(some_lines_are_kept_once_more)
+START_TEST(duplicate_filters_copy_matching_lines)
 {
     char path[FILE_PATH_BYTES + 64];
     program p = run_command("--nproc-per-node=4 --log-dir=logs -t 0:3,1:3,3:3 "
@@ -172,7 +172,7 @@ int main(void)
     tcase_add_test(output, redirects_go_to_files);
     tcase_add_test(output, tee_goes_both_ways);
     tcase_add_test(output, a_filter_hides_ranks);
-    tcase_add_test(output, some_lines_are_kept_once_more);
+    tcase_add_test(output, duplicate_filters_copy_matching_lines);
     tcase_add_test(output, a_prefix_may_be_made);
     tcase_add_test(output, the_box_has_the_last_lines_of_a_file);
     tcase_add_test(output, each_rank_may_see_one_gpu);

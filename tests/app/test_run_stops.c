@@ -276,7 +276,7 @@ START_TEST(no_grandchild_outlives_a_killed_launcher)
 END_TEST
 
 /* What a rank that ended well leaves running goes on, and is heard. */
-START_TEST(what_stays_keeps_its_stderr)
+START_TEST(a_ranks_leftover_process_keeps_its_stderr)
 {
     program p =
         run_command_start("--nproc-per-node=2 --tee=0:2 --log-dir=logs",
@@ -312,6 +312,6 @@ int main(void)
     tcase_add_loop_test(core, too_few_descriptors_are_explained, 4, 17);
     tcase_add_loop_test(core, too_few_descriptors_end_a_node, 0, 8);
     tcase_add_test(core, no_grandchild_outlives_a_killed_launcher);
-    tcase_add_test(core, what_stays_keeps_its_stderr);
+    tcase_add_test(core, a_ranks_leftover_process_keeps_its_stderr);
     return test_folder_close(suite_run(suite));
 }

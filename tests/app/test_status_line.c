@@ -131,7 +131,7 @@ START_TEST(lines_break_between_words)
 END_TEST
 
 /* Through the launcher: other ranks' lines, its own, and the report stand alone. */
-START_TEST(nothing_is_glued_to_it)
+START_TEST(other_lines_stand_apart_from_the_status_line)
 {
     screen s;
     screen_start(WIDTHS[_i], true,
@@ -201,7 +201,7 @@ START_TEST(a_run_that_is_killed_leaves_no_line)
 END_TEST
 
 /* The benchmark's is the same. */
-START_TEST(a_benchmark_has_one)
+START_TEST(a_benchmark_draws_a_status_line)
 {
     screen s;
     screen_start(40, true,
@@ -307,11 +307,11 @@ int main(void)
     TCase *seen = suite_case(suite, "seen", RUN_S);
     tcase_add_checked_fixture(seen, test_folder_clean, NULL);
     tcase_add_loop_test(seen, no_width_wrecks_the_log, 0, N_WIDTHS);
-    tcase_add_loop_test(seen, nothing_is_glued_to_it, 0, N_WIDTHS);
+    tcase_add_loop_test(seen, other_lines_stand_apart_from_the_status_line, 0, N_WIDTHS);
     tcase_add_test(seen, a_command_stays_one_line);
     tcase_add_loop_test(seen, a_signal_has_a_line_of_its_own, 0, 2);
     tcase_add_test(seen, a_run_that_is_killed_leaves_no_line);
-    tcase_add_test(seen, a_benchmark_has_one);
+    tcase_add_test(seen, a_benchmark_draws_a_status_line);
     tcase_add_test(seen, it_says_what_goes_on);
     tcase_add_test(seen, a_test_says_how_far_it_is);
     tcase_add_test(seen, another_width_counts_at_once);

@@ -139,7 +139,7 @@ START_TEST(any_world_size_validates_the_last_images)
 END_TEST
 
 /* What is held back changes the training as leaving it out does. */
-START_TEST(the_rest_is_trained_on)
+START_TEST(the_images_left_by_val_split_are_trained_on)
 {
     program held = run(WORDS(RUN, HOLD_BACK, "--epochs=2", "--run-dir=run"));
     program left = run(WORDS(RUN, "--limit=450", "--epochs=2", "--run-dir=other"));
@@ -152,7 +152,7 @@ START_TEST(the_rest_is_trained_on)
 END_TEST
 
 /* --limit comes first: of its images the last ones are held back. */
-START_TEST(of_a_limit_the_last_are_held_back)
+START_TEST(val_split_takes_the_last_images_of_limit)
 {
     program held =
         run(WORDS(RUN, "--limit=200", "--val-split=0.25", "--epochs=1", "--run-dir=run"));
@@ -257,8 +257,8 @@ int main(void)
                         sizeof REFUSED / sizeof REFUSED[0]);
     tcase_add_test(core, a_run_without_training_images_is_refused);
     tcase_add_loop_test(core, any_world_size_validates_the_last_images, 0, 5);
-    tcase_add_test(core, the_rest_is_trained_on);
-    tcase_add_test(core, of_a_limit_the_last_are_held_back);
+    tcase_add_test(core, the_images_left_by_val_split_are_trained_on);
+    tcase_add_test(core, val_split_takes_the_last_images_of_limit);
     tcase_add_test(core, test_images_are_looked_at_once);
     tcase_add_test(core, the_target_is_validated);
     tcase_add_test(core, a_resume_validates_the_same);

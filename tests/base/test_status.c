@@ -174,7 +174,7 @@ static void keep(void *self, const char *line, size_t size_bytes)
 }
 
 /* --quiet hides the one, a launcher's the other too; the copy has both. */
-START_TEST(what_is_hidden_is_copied)
+START_TEST(the_log_copy_has_hidden_lines_too)
 {
     char said[400], copy[400] = "";
     FAIL(STATUS_IO, "port 7");
@@ -217,7 +217,7 @@ int main(void)
     tcase_add_loop_test(core, the_debug_level_tells_the_location, 0,
                         sizeof LEVELS / sizeof LEVELS[0]);
     tcase_add_test(core, another_level_is_warned_of);
-    tcase_add_test(core, what_is_hidden_is_copied);
+    tcase_add_test(core, the_log_copy_has_hidden_lines_too);
     tcase_add_test(core, every_code_has_a_name);
     return suite_run(suite);
 }

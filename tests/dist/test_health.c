@@ -153,7 +153,7 @@ START_TEST(all_meet)
 END_TEST
 
 /* Also rank 0, which all others wait for. */
-START_TEST(who_declines_is_named_at_once)
+START_TEST(a_rank_that_declines_is_named_at_once)
 {
     store_server *server = NULL;
     visitor v[WORLD];
@@ -255,7 +255,7 @@ START_TEST(a_departure_is_known_through_shared_memory)
 }
 END_TEST
 
-START_TEST(what_tells_most_is_known)
+START_TEST(an_io_failure_outranks_a_timeout_and_a_lost_peer)
 {
     ck_assert_int_gt(first_cause_priority(STATUS_IO), first_cause_priority(STATUS_TIMEOUT));
     ck_assert_int_gt(first_cause_priority(STATUS_TIMEOUT), first_cause_priority(STATUS_PEER));
@@ -269,10 +269,10 @@ int main(void)
     tcase_add_test(core, a_process_is_its_number_and_its_start);
     tcase_add_test(core, a_stop_and_an_end_are_seen);
     tcase_add_loop_test(core, all_meet, 0, 2);
-    tcase_add_loop_test(core, who_declines_is_named_at_once, 0, WORLD);
+    tcase_add_loop_test(core, a_rank_that_declines_is_named_at_once, 0, WORLD);
     tcase_add_loop_test(core, who_does_not_come_is_named, 0, WORLD);
     tcase_add_loop_test(core, the_first_death_is_named_by_all, 0, 2);
     tcase_add_loop_test(core, a_departure_is_known_through_shared_memory, 0, 2);
-    tcase_add_test(core, what_tells_most_is_known);
+    tcase_add_test(core, an_io_failure_outranks_a_timeout_and_a_lost_peer);
     return suite_run(suite);
 }

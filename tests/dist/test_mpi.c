@@ -441,7 +441,7 @@ START_TEST(an_abort_ends_waits_and_is_told)
 }
 END_TEST
 
-START_TEST(who_leaves_is_not_added_up)
+START_TEST(a_rank_that_leaves_adds_nothing_to_a_sum)
 {
     rank_result results[MAX_WORLD];
     mpi_end end;
@@ -491,7 +491,7 @@ int main(void)
     suite_add(deaths, a_receive_that_nobody_sends_is_a_timeout, 0, missing);
     suite_add_all(deaths, an_abort_ends_waits_and_is_told, 2, missing);
     for (int world_size = 2; world_size <= MAX_WORLD; world_size++)
-        suite_add(deaths, who_leaves_is_not_added_up, world_size, missing);
+        suite_add(deaths, a_rank_that_leaves_adds_nothing_to_a_sum, world_size, missing);
     suite_add(deaths, who_was_not_started_by_mpi_is_told, 0, missing);
     return suite_run(suite);
 }

@@ -449,7 +449,7 @@ START_TEST(the_launcher_tells_receives_from_collectives)
 }
 END_TEST
 
-START_TEST(silence_is_named_too)
+START_TEST(a_silent_rank_is_named_in_the_hang_report)
 {
     char said[HANG_REPORT_BYTES];
     store_server *server = NULL;
@@ -490,7 +490,7 @@ int main(void)
     tcase_add_loop_test(pages, who_did_not_come_is_named, 0, 2);
     tcase_add_loop_test(pages, a_receive_is_no_collective, 0, 2);
     tcase_add_test(pages, the_launcher_tells_receives_from_collectives);
-    tcase_add_test(pages, silence_is_named_too);
+    tcase_add_test(pages, a_silent_rank_is_named_in_the_hang_report);
     int code = suite_run(suite);
     char command[128];
     snprintf(command, sizeof command, "rm -rf '%s'", folder);

@@ -247,7 +247,7 @@ START_TEST(a_lost_state_ends_who_knows_better)
 END_TEST
 
 /* Nodes b and c are left out of a's round. Then b tries again. */
-START_TEST(who_is_let_in_again_is_alone_at_first)
+START_TEST(an_absent_node_tries_again_alone)
 {
     const round_rules rules = {.min = 1, .max = 3};
     round_absence absences[] = {{.id = "b", .times = 1}, {.id = "c", .times = 1}};
@@ -279,7 +279,7 @@ START_TEST(who_is_let_in_again_is_alone_at_first)
 END_TEST
 
 /* Somebody else has written it. */
-START_TEST(no_job_is_done_before_its_first_round)
+START_TEST(a_closed_state_without_a_round_is_not_success)
 {
     const round_rules rules = {.min = 1, .max = 3};
     round_node self = {.id = "a"};
@@ -304,8 +304,8 @@ int main(int argc, char **argv)
         return suite_run(suite);
     }
     tcase_add_test(core, a_lost_state_ends_who_knows_better);
-    tcase_add_test(core, who_is_let_in_again_is_alone_at_first);
-    tcase_add_test(core, no_job_is_done_before_its_first_round);
+    tcase_add_test(core, an_absent_node_tries_again_alone);
+    tcase_add_test(core, a_closed_state_without_a_round_is_not_success);
     tcase_add_test(core, every_order_of_events_keeps_the_rules);
     tcase_add_test(core, long_paths_with_many_faults_keep_the_rules);
     return suite_run(suite);

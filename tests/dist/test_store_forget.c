@@ -90,7 +90,7 @@ START_TEST(the_launchers_part_stays)
 END_TEST
 
 /* A connection that only reads, or sets others' keys, is a rank's. */
-START_TEST(reading_is_not_enough_to_stay)
+START_TEST(a_store_connection_that_only_reads_is_forgotten)
 {
     ck_assert(store_server_keep(server, "launcher/") == STATUS_OK);
     store *reader = client_of("launcher/"), *almost = client_of("launche");
@@ -107,7 +107,7 @@ START_TEST(reading_is_not_enough_to_stay)
 END_TEST
 
 /* A dead rank's last words, sent and not yet read, come to nobody. */
-START_TEST(what_was_sent_before_is_not_heard_after)
+START_TEST(a_dead_ranks_unread_requests_are_dropped)
 {
     uint8_t set[STORE_GREETING_BYTES + 1 + 8 + 4 + 8 + 1] = {STORE_VALIDATE};
     size_t at = 1;
@@ -133,7 +133,7 @@ START_TEST(what_was_sent_before_is_not_heard_after)
 END_TEST
 
 /* One of a rank that has ended is no rank's. */
-START_TEST(queues_go)
+START_TEST(a_dead_ranks_queues_are_dropped)
 {
     uint8_t greeting[] = {0, 0xce, 0xf7, 0x85, 0x3c}, left[8];
     uint8_t push[19] = {STORE_QUEUE_PUSH, 1, [9] = 'q', 1, [18] = 'v'};
@@ -176,9 +176,9 @@ int main(void)
     tcase_add_checked_fixture(core, start_server, stop_server);
     tcase_add_test(core, everything_goes_where_nothing_is_kept);
     tcase_add_test(core, the_launchers_part_stays);
-    tcase_add_test(core, reading_is_not_enough_to_stay);
-    tcase_add_test(core, what_was_sent_before_is_not_heard_after);
-    tcase_add_test(core, queues_go);
+    tcase_add_test(core, a_store_connection_that_only_reads_is_forgotten);
+    tcase_add_test(core, a_dead_ranks_unread_requests_are_dropped);
+    tcase_add_test(core, a_dead_ranks_queues_are_dropped);
     tcase_add_test(core, waiting_ends);
     return suite_run(suite);
 }

@@ -253,7 +253,7 @@ static void end(watcher *w)
     free(w);
 }
 
-START_TEST(those_that_watch_are_woken_and_no_others)
+START_TEST(a_store_change_wakes_only_its_watchers)
 {
     int64_t revision = revision_now(one);
     watcher *all = begin("", revision, 0), *state = begin("state", revision, 0);
@@ -340,7 +340,7 @@ START_TEST(a_thousand_keys_come_whole)
 END_TEST
 
 /* A rank's restart takes its keys away, and no node's. */
-START_TEST(they_outlive_what_is_forgotten)
+START_TEST(watched_keys_outlive_a_restart_of_the_ranks)
 {
     put_leased(one, "a", LONG_MS, true);
     store_server_forget(server);
@@ -436,12 +436,12 @@ int main(void)
     tcase_add_test(core, a_lease_ends_in_time);
     tcase_add_test(core, a_renewed_lease_goes_on_and_is_no_change);
     tcase_add_test(core, a_key_goes_with_its_connection_if_asked_to);
-    tcase_add_test(core, those_that_watch_are_woken_and_no_others);
+    tcase_add_test(core, a_store_change_wakes_only_its_watchers);
     tcase_add_test(core, a_watch_ends_in_time_and_says_that_nothing_has_changed);
     tcase_add_test(core, a_watch_can_be_woken);
     tcase_add_test(core, an_end_between_two_looks_is_seen);
     tcase_add_test(core, a_thousand_keys_come_whole);
-    tcase_add_test(core, they_outlive_what_is_forgotten);
+    tcase_add_test(core, watched_keys_outlive_a_restart_of_the_ranks);
     tcase_add_test(core, nonsense_is_closed);
     tcase_add_test(core, the_table_has_a_limit);
     return suite_run(suite);
