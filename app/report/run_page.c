@@ -140,7 +140,7 @@ static double number_in(const json_t *object, const char *key)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-/* The curves of a page; its charts are in app/report/page/main.js. */
+/* The curves of a page; app/report/page/runs.js draws them. */
 static const struct {
     const char *name;
     const char *event; /* whose lines it draws ("step"); NULL: all that have a number there */

@@ -28,9 +28,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a run has come to after its last completed step, in host memory: it outlives the round in
- * which the rank has taken that step. Loss scaling and the totals of the epoch are in it; random
- * numbers need nothing, as they come from seed, epoch and sample. */
 enum { KEPT_STATE_NONE = -1 };
 
 /* Where a run stands, and with whom it came there. */
@@ -42,7 +39,10 @@ typedef struct run_place {
     int64_t began_ns;                 /* the run, by this process's clock */
 } run_place;
 
-/* Begins as {.step = KEPT_STATE_NONE}. */
+/* What a run has come to after its last completed step, in host memory: it outlives the round in
+ * which the rank has taken that step. Loss scaling and the totals of the epoch are in it; random
+ * numbers need nothing, as they come from seed, epoch and sample.
+ * Begins as {.step = KEPT_STATE_NONE}. */
 typedef struct kept_state {
     int64_t step; /* place.at.step; KEPT_STATE_NONE: there is nothing else */
     run_place place;
