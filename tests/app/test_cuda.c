@@ -9,7 +9,8 @@
 #include <jansson.h>
 
 #define CUDA "--device", "cuda"
-/* With seed 3 the devices part on these images, as by an activation near 0; not with 1, 2, 4 to 6. */
+/* With seed 3 the devices part on these images, as by an activation near 0; with 1, 2, 4 to 6 they
+ * do not. */
 #define SMALL TRAINING_96, "--seed", "4"
 #define UNTESTED SMALL, "--eval-every", "0" /* where only weights are compared */
 
