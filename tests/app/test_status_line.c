@@ -73,12 +73,23 @@ START_TEST(no_width_wrecks_the_log)
 }
 END_TEST
 
+/* A byte for each column: of UTF-8, the first of each character. */
+static void to_columns(char *line)
+{
+    char *to = line;
+    for (const char *c = line; *c != '\0'; c++)
+        if ((*c & 0xc0) != 0x80)
+            *to++ = *c;
+    *to = '\0';
+}
+
 /* A word that a row cuts is one that would fill half of the terminal. */
 static void check_words(const screen *s)
 {
     char *copy = strdup(s->lines), *at = copy, *line;
     size_t columns = (size_t)s->columns;
     while ((line = next_line(&at)) != NULL) {
+        to_columns(line);
         for (size_t cut = columns; cut < strlen(line); cut += columns) {
             size_t begin = cut, end = cut + strcspn(line + cut, " ");
             while (begin > 0 && line[begin - 1] != ' ')
