@@ -39,7 +39,8 @@ program browser_open(const char *path, int width)
     program p = program_start(WORDS(browser, "--headless", "--no-sandbox", "--disable-gpu",
                                     "--disable-dev-shm-usage", "--disable-background-networking",
                                     "--force-prefers-reduced-motion", "--enable-logging=stderr",
-                                    "--v=0", size, profile, "--dump-dom", url));
+                                    "--v=0", "--virtual-time-budget=500", size, profile,
+                                    "--dump-dom", url)); /* after the frames of half a second */
     program_wait(&p, BROWSER_S);
     return p;
 }
