@@ -57,7 +57,6 @@ static void find_named(const char *name, places *out)
 static status find_places(const char *name, places *out)
 {
     char folder[FILE_PATH_BYTES], file[NAME_BYTES];
-    find_named(name, out);
     ssize_t length = readlink("/proc/self/exe", folder, FILE_PATH_BYTES - 1);
     if (length < 0)
         return FAIL(STATUS_IO, "read /proc/self/exe: %s", strerror(errno));
@@ -91,7 +90,7 @@ static status load(const char *name, const char *path, const module **out)
 status module_open(const char *name, const module **out)
 {
     places at;
-    TRY(find_places(name, &at));
+    find_named(name, &at);
     if (at.named != NULL) {
         if (dlopen(at.named, RTLD_LAZY | RTLD_NOLOAD) == NULL) /* once, not at every opening */
             LOG_I("module %s: %s, as %s says", name, at.named, at.variable);
@@ -100,6 +99,7 @@ status module_open(const char *name, const module **out)
                         at.variable, at.named);
         return load(name, at.named, out);
     }
+    TRY(find_places(name, &at));
     if (file_exists(at.beside))
         return load(name, at.beside, out);
     if (file_exists(at.installed))

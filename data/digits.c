@@ -252,7 +252,7 @@ static void paint(const pen *p, const point *a, const point *b, float *box)
 /* Moves the ink's centre of mass to the middle of `image` (28, 28; set), the darkest pixel 255. */
 static void place(const float *box, uint8_t *image)
 {
-    float mass = 0.0f, mass_x = 0.0f, mass_y = 0.0f, darkest = 0.0f;
+    float mass = 0.0f, mass_x = 0.0f, mass_y = 0.0f, darkest = 1e-3f;
     for (int i = 0; i < BOX * BOX; i++) {
         mass += box[i];
         mass_x += box[i] * (float)(i % BOX);

@@ -77,7 +77,6 @@ static status optimizer_step_at_server(rank_context *rank, void *self)
                           .in = rank->parameters,
                           .out = rank->parameters,
                           .count = count + N_FLAGS,
-                          .prescale = 1,
                           .label = "parameters from rank 0"};
     (void)self;
     if (is_server(rank))

@@ -519,4 +519,5 @@ void trainer_close(trainer *t)
     step_graphs_close(&t->graphs);
     run_records_close(&t->records);
     free(t->logits);
+    t->logits = NULL;
 }
