@@ -799,9 +799,12 @@ static void add_mode(const view *v, json_t *plot, bool torch, strategy_kind mode
     json_t *series = NULL;
     snprintf(name, sizeof name, "%s%s", torch ? "torch " : "", strategy_about(mode)->name);
     for (int i = 0; i < v->rows->cases->count; i++) {
+        const bench_case *c = v->rows->list[i].c;
+        if (!is_in(v, i) || c->torch != torch || c->mode != mode)
+            continue;
         const figures f = figures_of(v->rows, i);
         const bench_summary s = value(&f);
-        if (!is_in(v, i) || f.c->torch != torch || f.c->mode != mode || !isfinite(s.median))
+        if (!isfinite(s.median))
             continue;
         if (series == NULL) {
             series = report_series(plot, name);
@@ -810,7 +813,7 @@ static void add_mode(const view *v, json_t *plot, bool torch, strategy_kind mode
         }
         json_array_append_new(
             json_object_get(series, "points"),
-            json_pack("[i, o, o, o]", f.c->world, report_number(s.median, PLOT_DIGITS),
+            json_pack("[i, o, o, o]", c->world, report_number(s.median, PLOT_DIGITS),
                       report_number(s.low, PLOT_DIGITS), report_number(s.high, PLOT_DIGITS)));
     }
 }

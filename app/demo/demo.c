@@ -210,7 +210,8 @@ static void print_arrows(const json_t *arrows, const char *member, FILE *out)
     }
 }
 
-void demo_print_frame(const json_t *frame, FILE *out)
+/* A frame, as the document has it, as plain text for a terminal of 80 columns. */
+static void frame_print(const json_t *frame, FILE *out)
 {
     size_t i;
     json_t *paragraph;
@@ -375,7 +376,7 @@ static status print_frame(demo *d)
     if (paced && d->frames == 0)
         reader_greet();
     errno = 0;
-    demo_print_frame(d->frame, stdout);
+    frame_print(d->frame, stdout);
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         d->print_error = errno != 0 ? errno : EIO;
         __fpurge(stdout);
@@ -530,7 +531,9 @@ static void close_place(bench_child *place)
     status_restore(&cause);
 }
 
-void demo_child_close(demo *d)
+/* Frees what it holds, and removes the folder. A signal that came meanwhile then ends this process.
+ * Leaves this thread's message alone. */
+static void child_close(demo *d)
 {
     forget(&d->child);
     close_place(&d->child.place);
@@ -698,7 +701,7 @@ static void print_frames(const json_t *data, FILE *out)
     const json_t *frame;
     size_t i;
     json_array_foreach(json_object_get(json_object_get(data, "demo"), "frames"), i, frame)
-        demo_print_frame(frame, out);
+        frame_print(frame, out);
 }
 
 /* `document`: as --json prints it. STATUS_IO. */
@@ -891,7 +894,7 @@ static status run(demo *d, int *exit_code)
     TRY(open_demo(d, entry));
     *exit_code = EXIT_CODE_INTERNAL;
     status st = entry->show(d);
-    demo_child_close(d);
+    child_close(d);
     TRY(st);
     TRY(process_group_barrier(d->group));
     rendezvous_leave(d->rdzv); /* what cannot be written is not the other ranks' failure */

@@ -122,15 +122,8 @@ typedef struct step_span {
  * lane's are in the order of their beginnings. How many; 0: there is no such step. */
 size_t training_run_spans(const demo *d, int64_t step, step_span *out, size_t max);
 
-/* Frees what it holds, and removes the folder. A signal that came meanwhile then ends this process.
- * Leaves this thread's message alone. */
-void demo_child_close(demo *d);
-
 /* Shows the frame. Blocks until all ranks have given their parts, and the reader has had time. */
 status demo_show(demo *d);
-
-/* A frame, as the document has it, as plain text for a terminal of 80 columns. */
-void demo_print_frame(const json_t *frame, FILE *out);
 
 /* What one rank does. Each stands in a file of its name, app/demo/<name>.c. */
 typedef status demo_fn(demo *d);
