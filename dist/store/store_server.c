@@ -189,8 +189,9 @@ static void connections_drop(store_server *server, store_connection *c, const ch
 static void connections_sweep(store_server *server)
 {
     int64_t now = clock_now_ns();
-    store_connection *next = server->ungreeted > 0 ? TAILQ_FIRST(&server->list) : NULL;
-    for (store_connection *c = next; c != NULL; c = TAILQ_NEXT(c, arrival))
+    store_connection *next;
+    for (store_connection *c = TAILQ_FIRST(&server->list); c != NULL && server->ungreeted > 0;
+         c = TAILQ_NEXT(c, arrival))
         if (c->fd >= 0 && !c->session.greeted && now >= c->greeting_deadline_ns)
             connections_drop(server, c, "no greeting came");
     for (store_connection *c = TAILQ_FIRST(&server->list); c != NULL && server->closed > 0;
@@ -423,10 +424,10 @@ static void enter(store_server *server)
 
 static void leave(store_server *server)
 {
+    eventfd_write(server->wake_fd, 1); /* the last touch is the unlock: it may end the server */
     if (atomic_fetch_sub(&server->callers, 1) == 1)
         pthread_cond_signal(&server->called);
     pthread_mutex_unlock(&server->lock);
-    eventfd_write(server->wake_fd, 1);
 }
 
 /* Then a turn ends early. */
@@ -697,8 +698,8 @@ static void take_turns(store_server *server, const struct epoll_event *events, i
         else if (events[i].data.ptr != &server->wake_fd)
             c->events = events[i].events;
     }
-    store_connection *first = server->pending > 0 ? TAILQ_FIRST(&server->list) : NULL;
-    for (store_connection *c = first; c != NULL; c = TAILQ_NEXT(c, arrival))
+    for (store_connection *c = TAILQ_FIRST(&server->list); c != NULL && server->pending > 0;
+         c = TAILQ_NEXT(c, arrival))
         if (c->is_pending && !is_called(server))
             serve(server, c);
     for (int i = 0; i < n && !is_called(server); i++) {

@@ -458,11 +458,14 @@ static bool watched_remove(store_watched *watched, store_bytes key)
     return there;
 }
 
-static bool is_under(store_bytes prefix, store_bytes key)
+static bool is_folder(store_bytes prefix)
 {
-    bool is_folder = prefix.size > 0 && prefix.data[prefix.size - 1] == '/';
-    return (is_folder ? key.size >= prefix.size : key.size == prefix.size) &&
-           (prefix.size == 0 || memcmp(key.data, prefix.data, prefix.size) == 0);
+    return prefix.size > 0 && prefix.data[prefix.size - 1] == '/';
+}
+
+static bool is_under(store_bytes folder, store_bytes key)
+{
+    return key.size >= folder.size && memcmp(key.data, folder.data, folder.size) == 0;
 }
 
 /* What stands under a prefix. Valid until the table changes. */
@@ -475,10 +478,16 @@ typedef struct watched_key {
 static bool watched_next(const store_watched *watched, store_bytes prefix, store_iterator *at,
                          watched_key *out)
 {
-    do {
-        if (!store_table_next(watched->keys, at))
+    if (is_folder(prefix)) {
+        do {
+            if (!store_table_next(watched->keys, at))
+                return false;
+        } while (!is_under(prefix, at->key));
+    } else { /* a key alone is looked up, once */
+        if (at->bucket++ > 0 || !store_table_find(watched->keys, prefix, &at->value))
             return false;
-    } while (!is_under(prefix, at->key));
+        at->key = prefix;
+    }
     const watched_head *head = (const void *)at->value.data;
     *out = (watched_key){
         .key = at->key,

@@ -71,7 +71,6 @@ typedef enum store_opcode {
     STORE_QUEUE_LEN,
     STORE_LIST_KEYS,
     STORE_BARRIER,
-    STORE_OPCODES, /* torch's end here */
     STORE_PUT = 200,
     STORE_RENEW,
     STORE_REMOVE,
