@@ -244,12 +244,11 @@ static status serve_endpoint(worker_spec *spec, store_server **server)
 static status find_own_address(worker_spec *spec)
 {
     char one[SPEC_ADDRESS_BYTES + 16], address[SPEC_ADDRESS_BYTES];
-    char number[SPEC_ADDRESS_BYTES];
     status st = STATUS_OK;
     size_t length;
     int port;
-    snprintf(number, sizeof number, "%s", spec->local_addr);
-    for (const char *at = spec->endpoints; number[0] == '\0';) {
+    memcpy(spec->master_addr, spec->local_addr, sizeof spec->master_addr);
+    for (const char *at = spec->endpoints; spec->master_addr[0] == '\0';) {
         const char *word = comma_list_next(&at, &length);
         if (word == NULL)
             break;
@@ -257,11 +256,9 @@ static status find_own_address(worker_spec *spec)
         const char *scheme_end = strstr(one, "://");
         if (socket_address_parse(scheme_end != NULL ? scheme_end + 3 : one, 0, address,
                                  sizeof address, &port) == STATUS_OK)
-            st = socket_route_source(address, number);
+            st = socket_route_source(address, spec->master_addr);
     }
-    TRY(st);
-    memcpy(spec->master_addr, number, sizeof spec->master_addr);
-    return STATUS_OK;
+    return st;
 }
 
 status agent_store_open_own(worker_spec *spec, store_server **server)

@@ -549,6 +549,8 @@ void worker_group_destroy(worker_group *group)
     free(group->workers);
     if (group->reaper_fd >= 0)
         close(group->reaper_fd);
+    if (group->groups != NULL)
+        munmap(group->groups, (size_t)group->n * sizeof *group->groups);
     close(group->child_fd);
     close(group->error_fd);
     close(group->start.error_fd);
