@@ -92,15 +92,19 @@ status bench_page_write(const char *folder)
 }
 
 /* From here on a signal ends this process again: it may wait for whoever reads stdout. */
-static status leave(bench_study *s)
+static status leave(const bench_plan *plan, bench_study *s)
 {
     char name[64];
     snprintf(name, sizeof name, "%s.json", s->opts->benchmark);
     TRY(report_write(s->document, s->folder, name));
     TRY(bench_page_write(s->folder));
     bench_child_release_signals(&s->place);
-    if (s->opts->json)
-        return json_value_print(json_incref(s->document));
+    if (s->opts->json) {
+        TRY(json_value_print(json_incref(s->document)));
+        if (plan->says_beside && !s->opts->quiet)
+            report_print(s->document, stderr);
+        return STATUS_OK;
+    }
     report_print(s->document, stdout);
     printf("\nfigures: %s/%s; page: %s/report.html\n", s->folder, name, s->folder);
     return STATUS_OK;
@@ -118,7 +122,7 @@ static status run_study(const bench_plan *plan, void *self, bench_study *s, int 
     bench_say_if_busy(s->document);
     TRY(plan->measure(s, self));
     *exit_code = plan->unwritten;
-    return leave(s);
+    return leave(plan, s);
 }
 
 int bench_study_run(const bench_plan *plan, void *self, const options *opts, int argc, char **argv)

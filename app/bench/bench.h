@@ -52,6 +52,7 @@ typedef struct bench_plan {
     const char *title;
     int64_t timeout_ms; /* one child's */
     int unwritten;      /* the exit code if the document cannot be written */
+    bool says_beside;   /* with --json, but without --quiet, stderr has the text */
     /* Reads the flags, before anything is opened; a failure is one of usage. */
     status (*prepare)(bench_study *s, void *self);
     /* Measures until a signal comes (bench_child_stopped), and fills the document. */

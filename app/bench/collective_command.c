@@ -752,8 +752,12 @@ static status measure_systems(bench_study *study, void *self)
 
 int collective_compare_command(const options *opts, int argc, char **argv)
 {
-    static const bench_plan plan = {"An operation on several backends", CHILD_TIMEOUT_MS,
-                                    EXIT_CODE_CHECKPOINT, prepare, measure_systems};
+    static const bench_plan plan = {"An operation on several backends",
+                                    CHILD_TIMEOUT_MS,
+                                    EXIT_CODE_CHECKPOINT,
+                                    false,
+                                    prepare,
+                                    measure_systems};
     static comparison c; /* its command lines are long */
     c = (comparison){.opts = opts};
     (void)collective_bench_find(opts->benchmark, &c.kind);

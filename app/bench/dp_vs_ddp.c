@@ -991,15 +991,17 @@ static status measure(bench_study *s, void *self)
     json_object_set_new(s->document, "interrupted", json_boolean(stopped));
     dp_vs_ddp_document(&c->commands, &c->rows, c->notes, s->document);
     dp_vs_ddp_plots(&c->rows, s->document);
-    if (s->opts->json && !s->opts->quiet)
-        report_print(s->document, stderr);
     return STATUS_OK;
 }
 
 int dp_vs_ddp_command(const options *opts, int argc, char **argv)
 {
-    static const bench_plan plan = {"DataParallel beside DistributedDataParallel", CHILD_TIMEOUT_MS,
-                                    EXIT_CODE_INTERNAL, prepare, measure};
+    static const bench_plan plan = {"DataParallel beside DistributedDataParallel",
+                                    CHILD_TIMEOUT_MS,
+                                    EXIT_CODE_INTERNAL,
+                                    true,
+                                    prepare,
+                                    measure};
     comparison c = {.notes = json_array()};
     int exit_code = bench_study_run(&plan, &c, opts, argc, argv);
     bench_rows_free(&c.rows);

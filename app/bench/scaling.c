@@ -318,8 +318,8 @@ static status measure(bench_study *all, void *self)
 
 int scaling_command(const options *opts, int argc, char **argv)
 {
-    static const bench_plan plan = {"What scaling costs", CHILD_TIMEOUT_MS, EXIT_CODE_CHECKPOINT,
-                                    prepare, measure};
+    static const bench_plan plan = {
+        "What scaling costs", CHILD_TIMEOUT_MS, EXIT_CODE_CHECKPOINT, false, prepare, measure};
     study s = {.opts = opts};
     int exit_code = bench_study_run(&plan, &s, opts, argc, argv);
     json_decref(s.cases);
