@@ -8,6 +8,12 @@ if(SANITIZE)
     target_compile_definitions(project_options INTERFACE SANITIZED=1)
 endif()
 
+# gcc 12 crashes on loops with fmax where it makes vectors of them. The kernels call no fmax.
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64" AND CMAKE_C_COMPILER_ID STREQUAL "GNU"
+   AND CMAKE_C_COMPILER_VERSION VERSION_LESS 13)
+    target_compile_options(project_options INTERFACE $<$<COMPILE_LANGUAGE:C>:-fno-builtin-fmax>)
+endif()
+
 # What turns a write beyond an array into an end with a message, and leaves no function's address to
 # be overwritten. A sanitizer sees more, and glibc's checks would hide it; those need optimization.
 include(CheckPIESupported)
