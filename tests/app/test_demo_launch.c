@@ -72,7 +72,8 @@ START_TEST(faults_are_injected_and_named)
     for (int phase = 0; phase < PHASES; phase++)
         all_s += json_number_value(demo_run_cell(document, 2 + 2 * DELAY, phase, 1));
     ck_assert_double_ge(all_s, 0.35);
-    ck_assert_double_gt(demo_run_fact(document, "waiting_s"), all_s / 2);
+    /* The delay is 0.4 s. On a loaded machine the other phases are long, too. */
+    ck_assert_double_gt(demo_run_fact(document, "waiting_s"), all_s / 2 < 0.3 ? all_s / 2 : 0.3);
     json_decref(document);
 }
 END_TEST
