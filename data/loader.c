@@ -251,7 +251,7 @@ int loader_step_indices(const loader *load, int step, const uint32_t **out)
     return end > first ? (int)(end - first) : 0;
 }
 
-void loader_begin_step(loader *load, int step, step_plan *plan)
+void loader_plan_step(loader *load, int step, step_plan *plan)
 {
     ASSERT(load->epoch >= 0);
     load->step = step;

@@ -58,7 +58,7 @@ int loader_step_samples(const loader *load, int step);
 int loader_step_indices(const loader *load, int step, const uint32_t **out);
 
 /* Begins a step of the epoch: fills in the loader's part of its plan. */
-void loader_begin_step(loader *load, int step, step_plan *plan);
+void loader_plan_step(loader *load, int step, step_plan *plan);
 
 /* The next of the step's loader_micro_steps() batches; valid until the next call. The device must
  * have begun the step with the plan on the loader's step state. */

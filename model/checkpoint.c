@@ -577,14 +577,53 @@ status checkpoint_state_read(const char *path, checkpoint_state *out)
     return st;
 }
 
-/* Arenas of a network as a safetensors file. Arena a's tensor of a parameter is named
- * "<prefixes[a]>.<parameter>", or just "<parameter>" if the prefix is "". */
+/* Whose arenas a checkpoint is about. */
+typedef struct holder {
+    network *net;
+    optimizer *opt;                  /* NULL: of the parameters alone */
+    const checkpoint_access *access; /* NULL: all of them are here */
+} holder;
 
+/* Arenas as a safetensors file: the parameters, or the optimizer's states. Arena a's tensor of a
+ * parameter is named "<prefixes[a]>.<parameter>", or just "<parameter>" if the prefix is "". */
 typedef struct checkpoint_arenas {
-    size_t n; /* at most OPTIMIZER_MAX_STATES */
+    size_t first; /* as checkpoint_access numbers them */
+    size_t n;     /* at most OPTIMIZER_MAX_STATES */
     const char *prefixes[OPTIMIZER_MAX_STATES];
-    float *arenas[OPTIMIZER_MAX_STATES]; /* device memory */
 } checkpoint_arenas;
+
+static const checkpoint_arenas PARAMETERS = {0, 1, {""}};
+
+static checkpoint_arenas states_of(const holder *of)
+{
+    float *arenas[OPTIMIZER_MAX_STATES];
+    checkpoint_arenas states = {.first = 1};
+    ASSERT(of->access != NULL || optimizer_count(of->opt) == network_count(of->net));
+    states.n = optimizer_states(of->opt, states.prefixes, arenas);
+    return states;
+}
+
+static float *arena_of(const holder *of, size_t arena)
+{
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES];
+    if (arena == 0)
+        return network_parameters(of->net);
+    ASSERT(arena <= optimizer_states(of->opt, names, states));
+    return states[arena - 1];
+}
+
+static status read_arena(const holder *of, size_t arena, float *host)
+{
+    return of->access != NULL ? of->access->read(of->access->ctx, arena, host)
+                              : network_export(of->net, arena_of(of, arena), host);
+}
+
+static status write_arena(const holder *of, size_t arena, const float *host)
+{
+    return of->access != NULL ? of->access->write(of->access->ctx, arena, host)
+                              : network_import(of->net, host, arena_of(of, arena));
+}
 
 enum { TENSOR_NAME_BYTES = 64, MAX_TENSORS = OPTIMIZER_MAX_STATES * NETWORK_MAX_PARAMETERS };
 
@@ -595,8 +634,9 @@ static void join_name(const char *prefix, const char *parameter_name, char *out)
     ASSERT(length > 0 && length < TENSOR_NAME_BYTES);
 }
 
-/* Exports the arenas and writes them; *hash as in safetensors_write. */
-static status checkpoint_arenas_write(const char *path, network *net, const checkpoint_arenas *what,
+/* Writes the arenas; *hash as in safetensors_write. */
+static status checkpoint_arenas_write(const char *path, const holder *of,
+                                      const checkpoint_arenas *what,
                                       const safetensors_entry *metadata, size_t n_metadata,
                                       uint64_t *hash)
 {
@@ -604,12 +644,12 @@ static status checkpoint_arenas_write(const char *path, network *net, const chec
     char names[MAX_TENSORS][TENSOR_NAME_BYTES];
     safetensors_tensor tensors[MAX_TENSORS];
     const parameter *layout = NULL;
-    size_t n = network_layout(net, &layout), count = network_count(net), at = 0;
+    size_t n = network_layout(of->net, &layout), count = network_count(of->net), at = 0;
     float *host = NULL;
     TRY(memory_alloc(sizeof *host * count * what->n, (void **)&host));
     status st = STATUS_OK;
     for (size_t a = 0; a < what->n && st == STATUS_OK; a++) {
-        st = network_export(net, what->arenas[a], host + a * count);
+        st = read_arena(of, what->first + a, host + a * count);
         for (size_t i = 0; i < n; i++, at++) {
             join_name(what->prefixes[a], layout[i].name, names[at]);
             tensors[at] = (safetensors_tensor){.name = names[at],
@@ -888,8 +928,7 @@ status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpo
 /* Reads the parameters into host memory. An error also says which model the file was taken for. */
 static status read_model(const safetensors *file, network *net, float *host)
 {
-    checkpoint_arenas model = {1, {""}, {network_parameters(net)}};
-    status st = checkpoint_arenas_read(file, net, &model, host);
+    status st = checkpoint_arenas_read(file, net, &PARAMETERS, host);
     status_kept why;
     model_kind kind = MODEL_MLP;
     if (st == STATUS_OK)
@@ -920,13 +959,14 @@ status checkpoint_load_model(const char *path, network *net)
     return st;
 }
 
-status checkpoint_load(const char *path, network *net, optimizer *opt)
+status checkpoint_load(const char *path, network *net, optimizer *opt,
+                       const checkpoint_access *access)
 {
     checkpoint c;
-    checkpoint_arenas states = {0};
+    const holder to = {net, opt, access};
+    const checkpoint_arenas states = states_of(&to);
     size_t count = network_count(net);
     float *host = NULL;
-    states.n = optimizer_states(opt, states.prefixes, states.arenas);
     TRY(open_checkpoint(path, &c));
     /* Everything is read and checked before anything is changed. */
     status st = memory_alloc(sizeof *host * count * (1 + states.n), (void **)&host);
@@ -934,10 +974,8 @@ status checkpoint_load(const char *path, network *net, optimizer *opt)
         st = read_model(c.model, net, host);
     if (st == STATUS_OK)
         st = checkpoint_arenas_read(c.optimizer, net, &states, host + count);
-    if (st == STATUS_OK)
-        st = network_import(net, host, network_parameters(net));
-    for (size_t i = 0; i < states.n && st == STATUS_OK; i++)
-        st = network_import(net, host + count * (1 + i), states.arenas[i]);
+    for (size_t a = 0; a <= states.n && st == STATUS_OK; a++)
+        st = write_arena(&to, a, host + count * a);
     if (st == STATUS_OK)
         optimizer_set_steps(opt, c.state.optimizer_steps);
     free(host);
@@ -1016,22 +1054,20 @@ status best_checkpoint_link(const char *run_dir, int64_t step)
 /* Saving. */
 
 /* Writes the three files of a checkpoint into the folder `path`. */
-static status write_files(const char *path, const checkpoint_state *state, network *net,
-                          optimizer *opt)
+static status write_files(const char *path, const checkpoint_state *state, const holder *of)
 {
     char file[FILE_PATH_BYTES], step[24];
-    checkpoint_arenas model = {1, {""}, {network_parameters(net)}}, states = {0};
+    const checkpoint_arenas states = states_of(of);
     checkpoint_state written = *state;
-    states.n = optimizer_states(opt, states.prefixes, states.arenas);
     snprintf(step, sizeof step, "%" PRId64, state->at.step);
     safetensors_entry metadata[] = {
         {"writer", "mnist_ddp"}, {"model", model_kind_name(state->model)}, {"step", step}};
     TRY(file_join(path, CHECKPOINT_MODEL, file));
-    TRY(checkpoint_arenas_write(file, net, &model, metadata, 3, &written.model_hash));
+    TRY(checkpoint_arenas_write(file, of, &PARAMETERS, metadata, 3, &written.model_hash));
     TRY(file_join(path, CHECKPOINT_OPTIMIZER, file));
-    TRY(checkpoint_arenas_write(file, net, &states, metadata, 3, &written.optimizer_hash));
+    TRY(checkpoint_arenas_write(file, of, &states, metadata, 3, &written.optimizer_hash));
     TRY(file_join(path, CHECKPOINT_STATE, file));
-    written.optimizer_steps = optimizer_steps(opt);
+    written.optimizer_steps = optimizer_steps(of->opt);
     TRY(checkpoint_state_write(file, &written));
     return file_sync_folder(path);
 }
@@ -1105,15 +1141,16 @@ static void delete_older(const char *folder, const checkpoint_state *state)
 }
 
 status checkpoint_save(const char *run_dir, const checkpoint_state *state, network *net,
-                       optimizer *opt)
+                       optimizer *opt, const checkpoint_access *access)
 {
+    const holder of = {net, opt, access};
     char folder[FILE_PATH_BYTES], temporary[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
     TRY(file_join(run_dir, CHECKPOINT_FOLDER, folder));
     TRY(checkpoint_folder_path(folder, state->at.step, path));
     TRY(file_make_folders(folder));
     checkpoint_folder_clean(folder);
     TRY(checkpoint_folder_begin(folder, state->at.step, temporary));
-    status st = write_files(temporary, state, net, opt);
+    status st = write_files(temporary, state, &of);
     if (st != STATUS_OK) {
         char why[1024];
         snprintf(why, sizeof why, "%s", status_text());

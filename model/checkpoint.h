@@ -82,6 +82,15 @@ typedef struct checkpoint_state {
     int64_t best_step;  /* the best one's, which stays too; 0: none */
 } checkpoint_state;
 
+/* How a checkpoint's arenas are read and written whose parts several ranks have: arena 0 is the
+ * parameters, 1 and more are the optimizer's states, as optimizer_states counts them. `host`:
+ * network_count() floats in PyTorch's order. NULL in its place: this process has all of them. */
+typedef struct checkpoint_access {
+    status (*read)(void *ctx, size_t arena, float *host);
+    status (*write)(void *ctx, size_t arena, const float *host);
+    void *ctx;
+} checkpoint_access;
+
 /* Saves, then deletes older checkpoints until state->keep are left, and replaces
  * <run_dir>/model.safetensors. Kept are the newest; if more than one is, that of state->saved_step,
  * which is known to be good, is among them. That of state->best_step stays beside them; if it is
@@ -90,7 +99,7 @@ typedef struct checkpoint_state {
  * Makes the run folder. STATUS_IO (a full disk, say) names the path; the checkpoints that were
  * there stay, and no other appears, unless the failure came after the commit. */
 status checkpoint_save(const char *run_dir, const checkpoint_state *state, network *net,
-                       optimizer *opt);
+                       optimizer *opt, const checkpoint_access *access);
 
 /* Makes <run_dir>/model.safetensors a copy of the model in the checkpoint folder `path`.
  * checkpoint_save does so after its commit. A resume does it again if they differ: the saving
@@ -113,7 +122,8 @@ status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpo
 /* Restores parameters, optimizer state and its step count from a checkpoint's folder.
  * STATUS_INVALID if it is broken or of another model or optimizer, naming the first difference;
  * then nothing is changed. */
-status checkpoint_load(const char *path, network *net, optimizer *opt);
+status checkpoint_load(const char *path, network *net, optimizer *opt,
+                       const checkpoint_access *access);
 
 /* Only the parameters, from a model.safetensors (ours or of PyTorch's state_dict, also of a model
  * in DistributedDataParallel, also in half precision), a run folder or a checkpoint's folder. Fails

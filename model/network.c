@@ -491,10 +491,10 @@ void network_inject_dropout(network *net, int index, const uint8_t *keep)
             net->layers[i].keep = keep;
 }
 
-static status reorder(network *net, const float *from, float *to, bool import)
+status network_reorder(network *net, const float *from, float *to, network_order way)
 {
     for (size_t i = 0; i < net->n_passes; i++)
-        TRY(pass_reorder(net->dev, &net->passes[i], from, to, import));
+        TRY(pass_reorder(net->dev, &net->passes[i], from, to, way == NETWORK_IMPORT));
     return STATUS_OK;
 }
 
@@ -503,11 +503,11 @@ status network_export(network *net, const float *arena, float *host)
     size_t size_bytes = sizeof *host * net->count;
     float *staged = NULL;
     if (net->dev->stream == NULL) /* the arena is host memory */
-        return reorder(net, arena, host, false);
+        return network_reorder(net, arena, host, NETWORK_EXPORT);
     TRY(memory_alloc(size_bytes, (void **)&staged));
     status st = net->dev->ops->download(net->dev, staged, arena, size_bytes);
     if (st == STATUS_OK)
-        st = reorder(net, staged, host, false);
+        st = network_reorder(net, staged, host, NETWORK_EXPORT);
     free(staged);
     return st;
 }
@@ -542,9 +542,9 @@ status network_import(network *net, const float *host, float *arena)
     size_t size_bytes = sizeof *host * net->count;
     float *staged = NULL;
     if (net->dev->stream == NULL) /* the arena is host memory */
-        return reorder(net, host, arena, true);
+        return network_reorder(net, host, arena, NETWORK_IMPORT);
     TRY(memory_alloc(size_bytes, (void **)&staged));
-    status st = reorder(net, host, staged, true);
+    status st = network_reorder(net, host, staged, NETWORK_IMPORT);
     if (st == STATUS_OK)
         st = net->dev->ops->upload(net->dev, arena, staged, size_bytes);
     free(staged);

@@ -87,6 +87,10 @@ size_t network_layout(const network *net, const parameter **out);
 status network_export(network *net, const float *arena, float *host);
 status network_import(network *net, const float *host, float *arena);
 
+/* The same from host memory to host memory: of an arena that several ranks have parts of. */
+typedef enum network_order { NETWORK_EXPORT, NETWORK_IMPORT } network_order;
+status network_reorder(network *net, const float *from, float *to, network_order way);
+
 /* Whether all parameters are finite. Waits for the device. */
 status network_is_finite(network *net, bool *out);
 

@@ -105,7 +105,7 @@ void optimizer_destroy(optimizer *opt)
     free(opt);
 }
 
-void optimizer_begin_step(optimizer *opt, float lr, step_plan *plan)
+void optimizer_plan_step(optimizer *opt, float lr, step_plan *plan)
 {
     bool is_adam = optimizer_kind_is_adam(opt->options.kind);
     plan->lr = lr;

@@ -54,7 +54,7 @@ status optimizer_create(device *dev, const optimizer_options *options, const opt
 void optimizer_destroy(optimizer *opt);
 
 /* Begins the next step: counts it, and fills in the optimizer's part of its plan. */
-void optimizer_begin_step(optimizer *opt, float lr, step_plan *plan);
+void optimizer_plan_step(optimizer *opt, float lr, step_plan *plan);
 
 /* The step itself: new parameters and state from the gradients and `state`, device memory, for
  * which the device began the step. */

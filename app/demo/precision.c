@@ -72,7 +72,7 @@ static status backward(numbers *p, int step, float scale)
 {
     batch in;
     step_plan plan = {.step = step + 1};
-    loader_begin_step(p->load, step, &plan);
+    loader_plan_step(p->load, step, &plan);
     plan.grad_scale = scale / (float)loader_step_samples(p->load, step);
     TRY(p->dev->ops->begin_step(p->dev, &plan, &p->state, NULL));
     TRY(loader_next(p->load, &in));

@@ -134,17 +134,6 @@ static status interrupted(void *group)
     return process_group_check(group);
 }
 
-static size_t gradient_bytes(const rank_context *rank)
-{
-    return sizeof(float) * (model_kind_count(rank->settings.model) + PREEMPT_FLOATS);
-}
-
-static size_t parameter_bytes(const rank_context *rank)
-{
-    size_t more = strategy_of(rank->opts)->parameter_floats;
-    return more > 0 ? sizeof(float) * (model_kind_count(rank->settings.model) + more) : 0;
-}
-
 static size_t hook_bytes(const rank_context *rank)
 {
     comm_hook_kind kind = COMM_HOOK_NONE;
@@ -156,21 +145,22 @@ static status open_group(rank_context *rank)
 {
     const options *o = rank->opts;
     const char *own = strategy_of(o)->group_backend;
-    process_group_options settings = {.backend = own != NULL ? own : o->backend,
-                                      .rank = rank->place.rank,
-                                      .world_size = rank->place.world_size,
-                                      .store = store_of(rank),
-                                      .master_addr = rank->place.master_addr,
-                                      .timeout_ms = o->timeout * 1000,
-                                      .device = rank->dev,
-                                      .page = rank->page,
-                                      .lane = rank->trace.group,
-                                      .shared_bytes = gradient_bytes(rank) + parameter_bytes(rank) +
-                                                      hook_bytes(rank),
-                                      .stuck = failure_end_stuck,
-                                      .stuck_ctx = rank,
-                                      .inject_delay_ms = o->inject_delay_ms,
-                                      .debug = debug_level()};
+    const strategy_arrays arrays = strategy_arrays_of(rank);
+    process_group_options settings = {
+        .backend = own != NULL ? own : o->backend,
+        .rank = rank->place.rank,
+        .world_size = rank->place.world_size,
+        .store = store_of(rank),
+        .master_addr = rank->place.master_addr,
+        .timeout_ms = o->timeout * 1000,
+        .device = rank->dev,
+        .page = rank->page,
+        .lane = rank->trace.group,
+        .shared_bytes = sizeof(float) * (arrays.gradients + arrays.parameters) + hook_bytes(rank),
+        .stuck = failure_end_stuck,
+        .stuck_ctx = rank,
+        .inject_delay_ms = o->inject_delay_ms,
+        .debug = debug_level()};
     TRY(process_group_create(&settings, &rank->group));
     elastic_set_group(rank->link, rank->group);
     rank->dev->interrupted = interrupted;
@@ -186,8 +176,9 @@ static int forward_batch(const rank_context *rank)
 }
 
 /* A host device's arrays live in the group's memory: shm sums them where they are. */
-static status open_array(rank_context *rank, size_t size_bytes, float **out)
+static status open_array(rank_context *rank, size_t count, float **out)
 {
+    size_t size_bytes = sizeof **out * count;
     if (rank->dev->stream == NULL) {
         device_note_memory(rank->dev, (int64_t)size_bytes);
         return process_group_alloc(rank->group, size_bytes, (void **)out);
@@ -197,9 +188,10 @@ static status open_array(rank_context *rank, size_t size_bytes, float **out)
 
 static status open_arrays(rank_context *rank)
 {
-    TRY(open_array(rank, gradient_bytes(rank), &rank->gradients));
-    return parameter_bytes(rank) > 0 ? open_array(rank, parameter_bytes(rank), &rank->parameters)
-                                     : STATUS_OK;
+    const strategy_arrays arrays = strategy_arrays_of(rank);
+    TRY(open_array(rank, arrays.gradients, &rank->gradients));
+    return arrays.parameters > 0 ? open_array(rank, arrays.parameters, &rank->parameters)
+                                 : STATUS_OK;
 }
 
 static status open_network(rank_context *rank)
@@ -227,8 +219,8 @@ static status open_loader(rank_context *rank)
     loader_options settings = {.batch_size = rank->settings.batch_size,
                                .accum = (int)rank->opts->accum,
                                .sampler = {.samples = rank->train_set.count,
-                                           .rank = rank->place.rank,
-                                           .world_size = rank->place.world_size,
+                                           .rank = rank->data.rank,
+                                           .world_size = rank->data.world_size,
                                            .seed = (uint64_t)rank->opts->seed,
                                            .shuffle = rank->opts->shuffle,
                                            .drop_last = rank->opts->drop_last},
@@ -260,6 +252,7 @@ static status join(rank_context *rank)
     TRY(rendezvous_join(&rank->place, rank->opts->join_timeout * 1000, rank->opts->timeout * 1000,
                         &rank->rdzv));
     rank->place = *rendezvous_joined(rank->rdzv);
+    rank->data = strategy_data_parallel(rank);
     return STATUS_OK;
 }
 
@@ -301,8 +294,8 @@ static status start_trace(rank_context *rank)
 /* This rank's contiguous part of a set that is not trained on, on the device. */
 static status open_part(rank_context *rank, const dataset *set, loader **out)
 {
-    uint32_t first = rank_context_first_tested(rank, set, rank->place.rank);
-    uint32_t end = rank_context_first_tested(rank, set, rank->place.rank + 1);
+    uint32_t first = rank_context_first_tested(rank, set, rank->data.rank);
+    uint32_t end = rank_context_first_tested(rank, set, rank->data.rank + 1);
     int64_t batch_size = network_max_batch(rank->net);
     if (rank->opts->test_batch_size < batch_size)
         batch_size = rank->opts->test_batch_size;
@@ -365,7 +358,7 @@ static status bind_threads(rank_context *rank)
 
 static status broadcast_from_first(rank_context *rank)
 {
-    return strategy_scatter_state(rank->strategy, 0);
+    return strategy_share_state(rank->strategy, 0);
 }
 
 status rank_context_open(const options *opts, const rendezvous_place *place, struct elastic *link,

@@ -28,6 +28,7 @@ struct elastic; /* app/train/elastic.h */
 typedef struct rank_context {
     const options *opts;
     rendezvous_place place;
+    data_parallel data;   /* from the rendezvous on */
     struct elastic *link; /* with the agent of an elastic job; borrowed; NULL: it is none */
     rank_settings settings;
 
@@ -71,14 +72,14 @@ static inline run_world rank_context_world(const rank_context *rank)
 /* Images of all ranks in one optimizer step. */
 static inline int64_t rank_context_global_batch(const rank_context *rank)
 {
-    return (int64_t)rank->place.world_size * rank->settings.batch_size * rank->opts->accum;
+    return (int64_t)rank->data.world_size * rank->settings.batch_size * rank->opts->accum;
 }
 
 /* The first image of that rank's part of val_set or test_set: it ends at that of the next one. */
 static inline uint32_t rank_context_first_tested(const rank_context *rank, const dataset *set,
                                                  int number)
 {
-    uint64_t count = set->count, world = (uint64_t)rank->place.world_size;
+    uint64_t count = set->count, world = (uint64_t)rank->data.world_size;
     return (uint32_t)(count * (uint64_t)number / world);
 }
 

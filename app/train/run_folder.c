@@ -551,7 +551,8 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
         TRY(check_identity(rank, path, was));
         st = check_place(checkpoint, rank, was);
         if (st == STATUS_OK)
-            st = checkpoint_load(checkpoint, rank->net, strategy_optimizer(rank->strategy));
+            st = checkpoint_load(checkpoint, rank->net, strategy_optimizer(rank->strategy),
+                                 strategy_access(rank->strategy));
         if (st != STATUS_INVALID)
             return st;
         status_keep(&why);
@@ -638,8 +639,8 @@ status run_folder_save(run_folder *folder, rank_context *rank, const position *a
     state.loss_good_steps = scaling.good_steps;
     state.loss_skipped_steps = scaling.skipped;
     state.loss_overflow = scaling.overflow;
-    status st =
-        checkpoint_save(folder->path, &state, rank->net, strategy_optimizer(rank->strategy));
+    status st = checkpoint_save(folder->path, &state, rank->net, strategy_optimizer(rank->strategy),
+                                strategy_access(rank->strategy));
     if (st == STATUS_OK || is_committed(folder, at->step)) {
         folder->saved_step = at->step;
         folder->best_step = state.best_step;

@@ -90,7 +90,7 @@ static void estimate_end(pace *p, const rank_context *rank, const step_facts *f)
 static void pace_note(pace *p, const rank_context *rank, const step_facts *f)
 {
     double elapsed_s = clock_seconds(f->now_ns - p->epoch_started_ns);
-    p->images_per_s = (double)f->samples * rank->place.world_size / (elapsed_s > 0 ? elapsed_s : 1);
+    p->images_per_s = (double)f->samples * rank->data.world_size / (elapsed_s > 0 ? elapsed_s : 1);
     p->steps_per_s = p->images_per_s / (double)rank_context_global_batch(rank);
     estimate_end(p, rank, f);
 }
@@ -542,7 +542,7 @@ static bool keeps_step(const run_records *r, const step_facts *f)
 
 static void keep_step(run_records *r, const step_facts *f)
 {
-    double images = (double)(f->samples - r->rate_since) * r->rank->place.world_size;
+    double images = (double)(f->samples - r->rate_since) * r->rank->data.world_size;
     metrics_entry entry = {.event = METRICS_STEP,
                            .step = f->number,
                            .epoch = f->epoch,

@@ -11,11 +11,11 @@ static const strategy_ops *const TABLES[STRATEGY_COUNT] = {STRATEGIES(ROW_OF)};
 
 /* A step's losses and images on their way to all ranks. */
 typedef struct commit {
-    const strategy_ops *around; /* what each step commits; NULL: steps do not */
-    int images;                 /* in this rank's step */
-    double step[2];             /* losses and images of the step: of this rank, then of all */
-    work *sent;                 /* under way */
-    double read;                /* the network's sum of losses when it was last looked at */
+    const strategy_ops *inner; /* what each step commits; NULL: steps do not */
+    int images;                /* in this rank's step */
+    double step[2];            /* losses and images of the step: of this rank, then of all */
+    work *sent;                /* under way */
+    double read;               /* the network's sum of losses when it was last looked at */
     step_commits all;
 } commit;
 
@@ -24,6 +24,7 @@ struct strategy {
     rank_context *rank;
     void *self;
     optimizer *opt;
+    checkpoint_access access; /* of shared state */
     commit commit;
 };
 
@@ -67,6 +68,24 @@ bool strategy_can_commit(const options *opts)
     return !ops->facts.is_central && ops->run_step == NULL && ops->part == NULL;
 }
 
+data_parallel strategy_data_parallel(const rank_context *rank)
+{
+    const strategy_ops *ops = ops_of(rank->opts);
+    data_parallel all = {rank->place.rank, rank->place.world_size};
+    if (ops->data_parallel != NULL)
+        ops->data_parallel(rank, &all);
+    return all;
+}
+
+strategy_arrays strategy_arrays_of(const rank_context *rank)
+{
+    const strategy_ops *ops = ops_of(rank->opts);
+    strategy_arrays arrays = {model_kind_count(rank->settings.model) + PREEMPT_FLOATS, 0};
+    if (ops->arrays != NULL)
+        ops->arrays(rank, &arrays);
+    return arrays;
+}
+
 static status open_optimizer(strategy *s)
 {
     rank_context *rank = s->rank;
@@ -77,11 +96,35 @@ static status open_optimizer(strategy *s)
     return optimizer_create(rank->dev, &rank->settings.optimizer, &part, &s->opt);
 }
 
+/* Rank 0 tells the others before each arena what it does with it. */
+enum { STATE_END = -1, STATE_WAYS = 2 };
+
+static status agree_on_arena(rank_context *rank, int64_t *what)
+{
+    return process_group_broadcast(rank->group, what, 1, DTYPE_I64, 0, NULL);
+}
+
+static status read_arena(void *ctx, size_t arena, float *host)
+{
+    strategy *s = ctx;
+    int64_t what = (int64_t)arena * STATE_WAYS;
+    TRY(agree_on_arena(s->rank, &what));
+    return s->ops.read_state(s->rank, s->self, arena, host);
+}
+
+static status write_arena(void *ctx, size_t arena, const float *host)
+{
+    strategy *s = ctx;
+    int64_t what = (int64_t)arena * STATE_WAYS + 1;
+    TRY(agree_on_arena(s->rank, &what));
+    return s->ops.write_state(s->rank, s->self, arena, host);
+}
+
 status strategy_open(const options *opts, rank_context *rank, strategy **out)
 {
     strategy *s = NULL;
     TRY(memory_alloc(sizeof *s, (void **)&s));
-    *s = (strategy){.ops = *ops_of(opts), .rank = rank};
+    *s = (strategy){.ops = *ops_of(opts), .rank = rank, .access = {read_arena, write_arena, s}};
     status st = s->ops.open != NULL ? s->ops.open(rank, &s->self) : STATUS_OK;
     if (st != STATUS_OK) {
         free(s);
@@ -111,11 +154,11 @@ optimizer *strategy_shared_optimizer(const strategy *s)
     return s->ops.part == NULL ? s->opt : NULL;
 }
 
-void strategy_begin_step(strategy *s, float lr, step_plan *plan)
+void strategy_plan_step(strategy *s, float lr, step_plan *plan)
 {
-    optimizer_begin_step(s->opt, lr, plan);
-    if (s->ops.begin_step != NULL)
-        s->ops.begin_step(s->rank, s->self, plan);
+    optimizer_plan_step(s->opt, lr, plan);
+    if (s->ops.plan_step != NULL)
+        s->ops.plan_step(s->rank, s->self, plan);
 }
 
 /* One optimizer step, as in any textbook. */
@@ -141,12 +184,40 @@ status strategy_run_step(void *ctx, int step)
     return s->ops.run_step != NULL ? s->ops.run_step(s->rank, s->self, step) : train_step(s, step);
 }
 
-status strategy_gather_state(strategy *s)
+const checkpoint_access *strategy_access(const strategy *s)
 {
-    return s->ops.gather_state != NULL ? s->ops.gather_state(s->rank, s->self) : STATUS_OK;
+    return s->ops.read_state != NULL ? &s->access : NULL;
 }
 
-static status scatter_loss_scaling(rank_context *rank, int root)
+status strategy_serve_state(strategy *s)
+{
+    while (s->ops.read_state != NULL) {
+        int64_t what = STATE_END;
+        TRY(agree_on_arena(s->rank, &what));
+        if (what == STATE_END)
+            break;
+        size_t arena = (size_t)(what / STATE_WAYS);
+        TRY(what % STATE_WAYS == 0 ? s->ops.read_state(s->rank, s->self, arena, NULL)
+                                   : s->ops.write_state(s->rank, s->self, arena, NULL));
+    }
+    return STATUS_OK;
+}
+
+status strategy_end_state(strategy *s)
+{
+    int64_t what = STATE_END;
+    return s->ops.read_state != NULL ? agree_on_arena(s->rank, &what) : STATUS_OK;
+}
+
+status strategy_evaluate(strategy *s, const batch *in)
+{
+    if (s->ops.evaluate != NULL)
+        return s->ops.evaluate(s->rank, s->self, in);
+    TRY(network_forward(s->rank->net, in, NETWORK_EVAL));
+    return network_score(s->rank->net);
+}
+
+static status share_loss_scaling(rank_context *rank, int root)
 {
     loss_scaling scaling;
     TRY(rank_context_loss_scaling(rank, &scaling));
@@ -155,27 +226,27 @@ static status scatter_loss_scaling(rank_context *rank, int root)
 }
 
 /* Each rank gets all of it. Before the first step the optimizer has no state yet. */
-static status scatter_all(strategy *s, int root)
+static status share_all(strategy *s, int root)
 {
     rank_context *rank = s->rank;
     const char *names[OPTIMIZER_MAX_STATES];
     float *states[OPTIMIZER_MAX_STATES];
     size_t n = optimizer_states(s->opt, names, states);
-    TRY(strategy_ranks_scatter_parameters(rank, s->self, root));
+    TRY(strategy_ranks_share_parameters(rank, s->self, root));
     for (size_t i = 0; i < n && optimizer_steps(s->opt) > 0; i++)
         TRY(process_group_broadcast(rank->group, states[i], optimizer_count(s->opt), DTYPE_F32,
                                     root, rank->dev->stream));
     return STATUS_OK;
 }
 
-status strategy_scatter_state(strategy *s, int root)
+status strategy_share_state(strategy *s, int root)
 {
     int64_t steps = optimizer_steps(s->opt);
     TRY(process_group_broadcast(s->rank->group, &steps, 1, DTYPE_I64, root, NULL));
     optimizer_set_steps(s->opt, steps);
-    TRY(s->ops.scatter_state != NULL ? s->ops.scatter_state(s->rank, s->self, root)
-                                     : scatter_all(s, root));
-    return steps > 0 ? scatter_loss_scaling(s->rank, root) : STATUS_OK;
+    TRY(s->ops.share_state != NULL ? s->ops.share_state(s->rank, s->self, root)
+                                   : share_all(s, root));
+    return steps > 0 ? share_loss_scaling(s->rank, root) : STATUS_OK;
 }
 
 status strategy_explain(strategy *s, status st)
@@ -226,7 +297,7 @@ static status commit_forward_backward(rank_context *rank, void *self, const step
 {
     commit *c = &rank->strategy->commit;
     c->images = b->in.n + (b->first ? 0 : c->images);
-    return c->around->forward_backward(rank, self, b);
+    return c->inner->forward_backward(rank, self, b);
 }
 
 /* The step's losses of this rank, for all. */
@@ -257,8 +328,8 @@ static status commit_synchronize(rank_context *rank, void *self)
     bool early = on_host && rank->opts->overlap && strcmp(rank->opts->comm_hook, "powersgd") != 0;
     if (early)
         TRY(launch(rank, c));
-    if (c->around->synchronize != NULL)
-        TRY(c->around->synchronize(rank, self));
+    if (c->inner->synchronize != NULL)
+        TRY(c->inner->synchronize(rank, self));
     if (!on_host) {
         TRY(rank->dev->ops->synchronize(rank->dev));
         TRY(process_group_check(rank->group));
@@ -273,7 +344,7 @@ static status commit_synchronize(rank_context *rank, void *self)
 
 void strategy_commit_open(strategy *s)
 {
-    s->commit.around = ops_of(s->rank->opts);
+    s->commit.inner = ops_of(s->rank->opts);
     s->ops.forward_backward = commit_forward_backward;
     s->ops.synchronize = commit_synchronize;
 }
@@ -377,7 +448,7 @@ status strategy_ranks_optimizer_step(rank_context *rank, void *self)
     return optimizer_step(strategy_optimizer(rank->strategy), rank->state);
 }
 
-status strategy_ranks_scatter_parameters(rank_context *rank, void *self, int root)
+status strategy_ranks_share_parameters(rank_context *rank, void *self, int root)
 {
     (void)self;
     return process_group_broadcast(rank->group, network_parameters(rank->net),

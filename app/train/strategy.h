@@ -19,6 +19,7 @@
 #include "kernels/batch.h"
 #include "kernels/ops.h"
 #include "kernels/step.h"
+#include "model/checkpoint.h"
 #include "model/optimizer.h"
 
 #include <stdbool.h>
@@ -35,8 +36,6 @@ typedef struct strategy_facts {
     const char *title;         /* in a run's header: "mode ps, ranks" */
     const char *unit;          /* what has threads and a part of the batch: "rank", "replica" */
     const char *group_backend; /* for the process group among the ranks; NULL: --backend */
-    size_t parameter_floats;   /* that travel after the parameters, the first of them the sum of the
-                                  ranks' wishes to stop; 0: parameters do not travel */
     bool is_one_process;       /* it does all of the work: its --batch-size is the whole batch */
     bool is_central;           /* gradients are added up in one place, in an order of its own: other
                                   numbers of devices give other bits */
@@ -51,6 +50,18 @@ typedef enum strategy_kind { STRATEGIES(STRATEGY_KIND) STRATEGY_COUNT } strategy
 
 /* Lives as long as the program. */
 const strategy_facts *strategy_about(strategy_kind kind);
+
+/* The ranks among which an epoch's samples are dealt (DistributedSampler's rank and num_replicas). */
+typedef struct data_parallel {
+    int rank, world_size;
+} data_parallel;
+
+/* Floats of a rank's arrays. A rank's wish to stop stands after the gradients; the sum of all ranks'
+ * wishes comes back there, or after the parameters if they have an array. */
+typedef struct strategy_arrays {
+    size_t gradients;  /* the network's, and PREEMPT_FLOATS or more after them */
+    size_t parameters; /* likewise, if they travel; 0: the network makes its own */
+} strategy_arrays;
 
 /* Of --mode, which the option table has checked. */
 const strategy_facts *strategy_of(const options *opts);
@@ -67,6 +78,10 @@ status strategy_replicas(const options *opts, int *out);
  * may go on without a rank that is lost (strategy_commit_open). */
 bool strategy_can_commit(const options *opts);
 
+/* Before network, loader and strategy of the rank are opened. */
+data_parallel strategy_data_parallel(const struct rank_context *rank);
+strategy_arrays strategy_arrays_of(const struct rank_context *rank);
+
 /* Network and loader of the rank are open, and stay so until the close. Its process group is open
  * too, and is destroyed before the close. Blocks until all replicas, if it has any, are ready. */
 status strategy_open(const options *opts, struct rank_context *rank, strategy **out);
@@ -74,7 +89,7 @@ void strategy_close(strategy *s); /* accepts NULL */
 
 /* The step with this plan begins: sets the optimizer's part of it, before the rank's own device
  * begins it. */
-void strategy_begin_step(strategy *s, float lr, step_plan *plan);
+void strategy_plan_step(strategy *s, float lr, step_plan *plan);
 
 /* Step `step` of the epoch, whole; `s` is a strategy. On an accelerator it is only enqueued here,
  * and where steps are replayed as graphs (step_graphs_run) it is called only to record one. */
@@ -92,13 +107,18 @@ typedef struct step_batch {
 optimizer *strategy_optimizer(const strategy *s);
 optimizer *strategy_shared_optimizer(const strategy *s);
 
-/* Before rank 0 saves: it has all parameters and, in its optimizer, all state. All ranks call it.
- */
-status strategy_gather_state(strategy *s);
+/* For what rank 0 saves and loads, between two steps; NULL: it has all of it. Meanwhile the others
+ * call strategy_serve_state, which returns when rank 0 has called strategy_end_state. */
+const checkpoint_access *strategy_access(const strategy *s);
+status strategy_serve_state(strategy *s);
+status strategy_end_state(strategy *s);
 
-/* Rank `root` has all parameters, optimizer state and loss scaling: each rank gets what is its own
- * of them. All ranks call it. */
-status strategy_scatter_state(strategy *s, int root);
+/* Rank `root` has all that the mode gives one rank of parameters, optimizer state and loss scaling:
+ * each rank gets what is its own of them. All ranks call it. */
+status strategy_share_state(strategy *s, int root);
+
+/* Of a test: forward of a batch, and its score to the network's totals. */
+status strategy_evaluate(strategy *s, const batch *in);
 
 /* In an elastic run no rank begins a step's optimizer before it knows that the gradients of all
  * ranks have come. So whoever loses another rank has parameters that are those after a whole step,

@@ -641,7 +641,7 @@ static device_use use(const rank_context *rank, void *self, int index)
     return sum;
 }
 
-static void begin_step(rank_context *rank, void *self, const step_plan *plan)
+static void plan_step(rank_context *rank, void *self, const step_plan *plan)
 {
     replicas *all = self;
     (void)rank;
@@ -808,7 +808,7 @@ const strategy_ops strategy_dp = {
     .replicas = count_replicas,
     .open = open_replicas,
     .close = close_replicas,
-    .begin_step = begin_step,
+    .plan_step = plan_step,
     .forward_backward = forward_backward,
     .optimizer_step = strategy_ranks_optimizer_step,
     .explain = explain,

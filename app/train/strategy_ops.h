@@ -9,7 +9,7 @@
  *
  * If steps are replayed as graphs (can_be_captured, step_graphs_run), these are called only in the
  * first two steps of a number of samples: to warm up, and to be recorded. A replay repeats what
- * they have enqueued on the device, and nothing else. begin_step is called before every step. */
+ * they have enqueued on the device, and nothing else. plan_step is called before every step. */
 #ifndef MNIST_DDP_APP_TRAIN_STRATEGY_OPS_H
 #define MNIST_DDP_APP_TRAIN_STRATEGY_OPS_H
 
@@ -30,18 +30,27 @@ typedef struct strategy_ops {
      * NULL. */
     void (*close)(void *self);
 
+    /* Which ranks share a batch's samples, and which of them this is; NULL: all do. Before open. */
+    void (*data_parallel)(const rank_context *rank, data_parallel *out);
+    /* Floats of the arrays that are the network's; NULL: strategy_arrays' defaults. Before open. */
+    void (*arrays)(const rank_context *rank, strategy_arrays *out);
     /* What this rank's optimizer steps; NULL: all of the network. */
     optimizer_part (*part)(rank_context *rank, void *self);
-    /* As strategy.h has them. gather_state NULL: rank 0 has all. scatter_state NULL: each rank is
-     * to have all, parameters and the optimizer's arenas; what is counted follows by itself. */
-    status (*gather_state)(rank_context *rank, void *self);
-    status (*scatter_state)(rank_context *rank, void *self, int root);
+    /* Rank `root`'s state becomes that of all. NULL: each rank is to have all, parameters and the
+     * optimizer's arenas; what is counted follows by itself. */
+    status (*share_state)(rank_context *rank, void *self, int root);
+    /* Arena `arena` (checkpoint_access) from all ranks to rank 0's `host`, or from there to all that
+     * have a part of it; the others' `host` is NULL. All ranks call it. Both NULL: rank 0 has all. */
+    status (*read_state)(rank_context *rank, void *self, size_t arena, float *host);
+    status (*write_state)(rank_context *rank, void *self, size_t arena, const float *host);
 
-    void (*begin_step)(rank_context *rank, void *self, const step_plan *plan); /* NULL: nothing */
+    void (*plan_step)(rank_context *rank, void *self, const step_plan *plan); /* NULL: nothing */
     status (*run_step)(rank_context *rank, void *self, int step); /* NULL: the three that follow */
     status (*forward_backward)(rank_context *rank, void *self, const step_batch *b);
     status (*synchronize)(rank_context *rank, void *self); /* NULL: nothing */
     status (*optimizer_step)(rank_context *rank, void *self);
+    /* Of a test: forward of a batch, and its score. NULL: this rank's network does it. */
+    status (*evaluate)(rank_context *rank, void *self, const batch *in);
 
     status (*explain)(void *self, status st);                          /* NULL: nobody knows more */
     void (*describe)(const rank_context *rank, void *self, FILE *out); /* NULL: the facts say it */
@@ -68,7 +77,7 @@ status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, 
 status strategy_ranks_optimizer_step(rank_context *rank, void *self);
 
 /* Rank `root`'s parameters are those of all. */
-status strategy_ranks_scatter_parameters(rank_context *rank, void *self, int root);
+status strategy_ranks_share_parameters(rank_context *rank, void *self, int root);
 
 /* Through the ranks' process group. */
 const char *strategy_ranks_backend(const rank_context *rank, void *self);

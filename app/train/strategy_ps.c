@@ -23,6 +23,12 @@ static bool is_server(const rank_context *rank)
     return rank->place.rank == 0;
 }
 
+/* Parameters travel, and both flags after them. */
+static void arrays(const rank_context *rank, strategy_arrays *out)
+{
+    out->parameters = model_kind_count(rank->settings.model) + N_FLAGS;
+}
+
 /* The server alone has the optimizer's state: the others only count its steps. */
 static optimizer_part part_of_server(rank_context *rank, void *self)
 {
@@ -92,12 +98,12 @@ const strategy_ops strategy_ps = {
     .facts = {.name = "ps",
               .title = "mode ps, ranks",
               .unit = "rank",
-              .parameter_floats = N_FLAGS,
               .is_central = true,
               .can_be_captured = true},
     .check = check,
+    .arrays = arrays,
     .part = part_of_server,
-    .scatter_state = strategy_ranks_scatter_parameters,
+    .share_state = strategy_ranks_share_parameters,
     .forward_backward = forward_backward,
     .synchronize = synchronize,
     .optimizer_step = optimizer_step_at_server,

@@ -90,6 +90,7 @@ static status copy_all(rank_context *rank, kept_state *out)
     float *states[OPTIMIZER_MAX_STATES];
     size_t n = optimizer_states(strategy_optimizer(rank->strategy), names, states);
     out->count = network_count(rank->net);
+    ASSERT(optimizer_count(strategy_optimizer(rank->strategy)) == out->count); /* it can commit */
     TRY(copy_out(rank->dev, network_parameters(rank->net), out->count, &out->parameters));
     for (size_t i = 0; i < n && out->optimizer_steps > 0; i++) /* else there is none yet */
         TRY(copy_out(rank->dev, states[i], out->count, &out->states[i]));
@@ -170,14 +171,20 @@ static status share_place(training *t, int root)
                                    root, NULL);
 }
 
-/* Rank 0 does it; if it fails, that one says why, and the others end with `refusal`. */
+/* Rank 0 does it, and the others give or take what they have of its state; if it fails, rank 0 says
+ * why, and the others end with `refusal`. */
 static status rounds_let_first(training *t, status (*does)(training *), const char *refusal)
 {
     status_kept why;
+    strategy *state = t->rank.strategy;
+    if (t->rank.place.rank != 0)
+        TRY(strategy_serve_state(state));
     status st = t->rank.place.rank == 0 ? does(t) : STATUS_OK;
     status_keep(&why);
     int64_t done = st == STATUS_OK;
-    status told = process_group_broadcast(t->rank.group, &done, 1, DTYPE_I64, 0, NULL);
+    status told = t->rank.place.rank == 0 ? strategy_end_state(state) : STATUS_OK;
+    if (told == STATUS_OK)
+        told = process_group_broadcast(t->rank.group, &done, 1, DTYPE_I64, 0, NULL);
     if (st != STATUS_OK) {
         status_restore(&why);
         return st;
@@ -251,7 +258,7 @@ static status change_world(training *t, const run_world *from, position *at)
                             .drop_last = rank->opts->drop_last};
     double taken = (double)at->step_in_epoch * (double)from->batch_size * (double)from->accum;
     rest.first = taken < (double)UINT32_MAX ? sampler_used(&rest, (uint64_t)taken) : rest.samples;
-    rest.world_size = rank->place.world_size;
+    rest.world_size = rank->data.world_size;
     TRY(sampler_check(&rest, &plan));
     at->epoch_first = rest.first;
     at->step_in_epoch = 0;
@@ -479,7 +486,7 @@ static status begin(training *t)
     if (t->link != NULL || !anew)
         TRY(share_place(t, root < 0 ? 0 : root));
     if (!anew)
-        TRY(strategy_scatter_state(rank->strategy, root < 0 ? 0 : root));
+        TRY(strategy_share_state(rank->strategy, root < 0 ? 0 : root));
     TRY(take_place(t, root));
     t->trainer.began = t->trainer.at;
     strategy_commit_begin(rank->strategy);
@@ -524,7 +531,7 @@ static void explain_place(const rank_context *rank, const json_t *run, FILE *out
 static void explain_samples(const rank_context *rank, const json_t *run, FILE *out)
 {
     int64_t n = rank->train_set.count, own = loader_samples(rank->loader);
-    int world_size = rank->place.world_size;
+    int world_size = rank->data.world_size;
     int64_t more = own * world_size - n;
     (void)run;
     fprintf(out, "%lld an epoch, %s\n", (long long)n,
@@ -575,13 +582,14 @@ static void explain_memory(const rank_context *rank, const json_t *run, FILE *ou
 {
     const char *names[OPTIMIZER_MAX_STATES];
     float *arenas[OPTIMIZER_MAX_STATES];
-    size_t states = optimizer_states(strategy_optimizer(rank->strategy), names, arenas);
+    optimizer *opt = strategy_optimizer(rank->strategy);
+    size_t states = optimizer_states(opt, names, arenas) * optimizer_count(opt);
     double mb = (double)(network_count(rank->net) * sizeof(float)) * 1e-6;
     (void)run;
     fprintf(out, "%.2f MB of rank 0: parameters %.2f, gradients %.2f\n",
             (double)rank->dev->memory_bytes * 1e-6, mb, mb);
     fprintf(out, "the optimizer's state %.2f; activations and work space the rest\n",
-            mb * (double)states);
+            (double)(states * sizeof(float)) * 1e-6);
 }
 
 /* Lines of one subject, with its name before the first. */

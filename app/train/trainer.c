@@ -21,7 +21,7 @@ static bool watches_loss(const rank_context *rank)
 }
 
 /* What differs from step to step goes to the device: lr, the first sample, the wish to stop. */
-static status begin_step(trainer *t, int step, float lr)
+static status begin_step(trainer *t, int step)
 {
     rank_context *rank = t->rank;
     device *dev = rank->dev;
@@ -29,27 +29,40 @@ static status begin_step(trainer *t, int step, float lr)
                       .stop = preempt_wish(&rank->stop, rank_signals_asked(t->signals) != 0,
                                            elastic_wants_pause(rank->link)),
                       .loss_sum = watches_loss(rank) ? &network_totals(rank->net)->loss_sum : NULL};
+    loader_plan_step(rank->loader, step, &plan);
+    strategy_plan_step(rank->strategy, (float)t->lr, &plan);
+    return dev->ops->begin_step(dev, &plan, rank->state, rank->stop.flag);
+}
+
+/* Whoever follows the run hears of the step. */
+static status before_step(trainer *t, int step)
+{
+    rank_context *rank = t->rank;
+    TRY(elastic_check(rank->link));
     TRY(timeline_begin_step(&rank->timeline, t->at.epoch, t->at.step + 1));
     fault_before_step(&t->fault, t->at.step + 1);
-    loader_begin_step(rank->loader, step, &plan);
-    strategy_begin_step(rank->strategy, lr, &plan);
-    return dev->ops->begin_step(dev, &plan, rank->state, rank->stop.flag);
+    run_records_step_begins(&t->records, &t->at, step);
+    return STATUS_OK;
+}
+
+static status after_step(trainer *t)
+{
+    timeline_end_step(&t->rank->timeline);
+    core_binding_look(&t->rank->binding);
+    return run_records_step_ends(&t->records);
 }
 
 static status run_step(trainer *t, int step)
 {
     rank_context *rank = t->rank;
     int samples = loader_step_samples(rank->loader, step);
-    TRY(elastic_check(rank->link));
-    TRY(begin_step(t, step, (float)t->lr));
-    run_records_step_begins(&t->records, &t->at, step);
+    TRY(before_step(t, step));
+    TRY(begin_step(t, step));
     TRY(step_graphs_run(&t->graphs, samples, step, strategy_run_step, rank->strategy));
-    timeline_end_step(&rank->timeline);
-    core_binding_look(&rank->binding);
     t->epoch_samples += (uint32_t)samples;
     t->at.step++;
     t->at.step_in_epoch++;
-    return run_records_step_ends(&t->records);
+    return after_step(t);
 }
 
 /* All ranks find the same after the same step: the run ends there, and saves nothing more. */
@@ -74,12 +87,16 @@ static status total_epoch(trainer *t)
 }
 
 /* A step may have left weights that are not finite though its own loss was: no checkpoint holds
- * them. All ranks have the same weights. */
+ * them. All ranks have the same weights, or ask each other. */
 static status check_weights(trainer *t)
 {
+    rank_context *rank = t->rank;
     bool finite = true;
-    TRY(network_is_finite(t->rank->net, &finite));
-    if (!finite)
+    TRY(network_is_finite(rank->net, &finite));
+    int64_t all_finite = finite;
+    if (strategy_access(rank->strategy) != NULL)
+        TRY(process_group_all_reduce(rank->group, &all_finite, 1, DTYPE_I64, REDUCE_MIN, NULL));
+    if (all_finite == 0)
         note_diverged(t, "a weight");
     return STATUS_OK;
 }
@@ -103,8 +120,19 @@ static void keep_best(trainer *t)
     t->result->best = t->found;
 }
 
-/* A disk that is full does not end the training: it says so and goes on. What was written before
- * stays. The run's end looks whether the last is there, and exits with the disk's code if not. */
+/* Rank 0 saves, and the others give what they have of its state. A disk that is full does not end
+ * the training: it says so and goes on. What was written before stays. The run's end looks whether
+ * the last is there, and exits with the disk's code if not. */
+static status save_checkpoint(trainer *t, bool is_best)
+{
+    rank_context *rank = t->rank;
+    if (rank->place.rank != 0)
+        return strategy_serve_state(rank->strategy);
+    run_records_checkpoint(
+        &t->records, run_folder_save(t->folder, rank, &t->at, test_at(t, t->at.step), is_best));
+    return strategy_end_state(rank->strategy);
+}
+
 static status save(trainer *t)
 {
     rank_context *rank = t->rank;
@@ -112,15 +140,14 @@ static status save(trainer *t)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_CHECKPOINT));
     TRY(check_weights(t));
-    TRY(strategy_gather_state(rank->strategy));
     TRY(run_records_flush(
         &t->records)); /* or a run killed now would go on with a gap in its lines */
-    bool saves = !rank->stop.diverged, is_best = saves && found_best(t);
-    if (rank->place.rank == 0 && saves)
-        run_records_checkpoint(
-            &t->records, run_folder_save(t->folder, rank, &t->at, test_at(t, t->at.step), is_best));
-    if (is_best)
-        keep_best(t);
+    if (!rank->stop.diverged) {
+        bool is_best = found_best(t);
+        TRY(save_checkpoint(t, is_best));
+        if (is_best)
+            keep_best(t);
+    }
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
 
@@ -141,7 +168,7 @@ static status publish_step(trainer *t, int step, int steps)
 static void count_tested(rank_context *rank, const dataset *set, int images)
 {
     unsigned tested = atomic_load_explicit(&rank->tested, memory_order_relaxed);
-    tested += (unsigned)images * (unsigned)rank->place.world_size;
+    tested += (unsigned)images * (unsigned)rank->data.world_size;
     tested = tested < set->count ? tested : set->count;
     atomic_store_explicit(&rank->tested, tested, memory_order_relaxed);
 }
@@ -157,16 +184,15 @@ static status read_logits(const rank_context *rank, int n, float *out)
 static status evaluate_part(rank_context *rank, const dataset *set, float *logits)
 {
     loader *part = set == &rank->val_set ? rank->val_loader : rank->test_loader;
-    size_t done = rank_context_first_tested(rank, set, rank->place.rank);
+    size_t done = rank_context_first_tested(rank, set, rank->data.rank);
     int steps = part != NULL ? loader_steps(part) : 0;
     for (int step = 0; step < steps; step++) {
         step_plan plan = {0};
         batch in;
-        loader_begin_step(part, step, &plan);
+        loader_plan_step(part, step, &plan);
         TRY(rank->dev->ops->begin_step(rank->dev, &plan, rank->state, NULL));
         TRY(loader_next(part, &in));
-        TRY(network_forward(rank->net, &in, NETWORK_EVAL));
-        TRY(network_score(rank->net));
+        TRY(strategy_evaluate(rank->strategy, &in));
         if (logits != NULL)
             TRY(read_logits(rank, in.n, logits + done * NETWORK_CLASSES));
         done += (size_t)in.n;

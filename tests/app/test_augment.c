@@ -27,7 +27,7 @@ typedef struct cut {
 static void take_step(loader *load, step_state *state, int step, float *out)
 {
     step_plan plan = {0};
-    loader_begin_step(load, step, &plan);
+    loader_plan_step(load, step, &plan);
     step_begin(&plan, state, NULL);
     for (int micro = 0; micro < loader_micro_steps(load, step); micro++) {
         batch b;

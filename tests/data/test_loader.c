@@ -141,7 +141,7 @@ static loader *create(const loader_options *options)
 static void begin_step(loader *load, int step)
 {
     step_plan plan = {0};
-    loader_begin_step(load, step, &plan);
+    loader_plan_step(load, step, &plan);
     step_begin(&plan, &state, NULL);
 }
 

@@ -43,12 +43,12 @@ START_TEST(round_trip_of_every_optimizer)
     state.optimizer = trained_by;
     ck_assert_int_eq(trainee_open(&from, "cpu", kind, trained_by, 1), STATUS_OK);
     stamp(&from, 5, false);
-    ck_assert_msg(checkpoint_save(scratch, &state, from.net, from.opt) == STATUS_OK, "%s",
+    ck_assert_msg(checkpoint_save(scratch, &state, from.net, from.opt, NULL) == STATUS_OK, "%s",
                   status_text());
     trainee_init(&to, kind, trained_by, 2);
     ck_assert_int_eq(checkpoint_find(scratch, CHECKPOINT_NEWEST, &found, &state, path), STATUS_OK);
     ck_assert(found && state.model == kind && state.optimizer == trained_by);
-    ck_assert_int_eq(checkpoint_load(path, to.net, to.opt), STATUS_OK);
+    ck_assert_int_eq(checkpoint_load(path, to.net, to.opt, NULL), STATUS_OK);
     ck_assert(stamp(&to, 5, true));
     ck_assert_int_eq(checkpoint_model_kind(scratch, &in_file), STATUS_OK);
     ck_assert_int_eq(in_file, kind);
@@ -77,7 +77,7 @@ static void save_keeping(int64_t step, int64_t saved_step, int64_t keep)
     state.saved_step = saved_step;
     state.keep = keep;
     stamp(&mlp, step, false);
-    ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt), STATUS_OK);
+    ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt, NULL), STATUS_OK);
 }
 
 START_TEST(keeps_as_many_as_asked)
@@ -119,10 +119,10 @@ START_TEST(same_step_again)
     save(7);
     checkpoint_state state = state_of(7);
     stamp(&mlp, 6, false);
-    ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt), STATUS_OK);
+    ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt, NULL), STATUS_OK);
     ck_assert_int_eq(count_names(), 1);
     stamp(&mlp, 0, false);
-    ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/00000007"), mlp.net, mlp.opt),
+    ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/00000007"), mlp.net, mlp.opt, NULL),
                      STATUS_OK);
     ck_assert(stamp(&mlp, 6, true));
 }
@@ -233,7 +233,7 @@ START_TEST(a_model_that_cannot_be_published)
     for (int64_t step = 1; step <= 4; step++) {
         checkpoint_state state = state_of(step);
         stamp(&mlp, step, false);
-        ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt), STATUS_IO);
+        ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt, NULL), STATUS_IO);
         ASSERT_FACTS(status_text(), "model.safetensors");
         ck_assert_int_eq(checkpoint_check_published(scratch, step), STATUS_INVALID);
         expect_newest(step);
@@ -280,7 +280,7 @@ START_TEST(keeps_the_good_one)
     damage("checkpoints/00000020/optimizer.safetensors", 2000000, false);
     state.saved_step = 10;
     stamp(&mlp, 25, false);
-    ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt), STATUS_OK);
+    ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt, NULL), STATUS_OK);
     ck_assert_int_eq(count_names(), 2);
     expect_newest(25);
     damage("checkpoints/00000025/state.json", 30, true);
@@ -312,7 +312,7 @@ START_TEST(broken_newest_falls_back)
     damage(DAMAGES[_i].file, DAMAGES[_i].at, DAMAGES[_i].cut);
     expect_newest(1);
     stamp(&mlp, 9, false);
-    ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/00000002"), mlp.net, mlp.opt),
+    ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/00000002"), mlp.net, mlp.opt, NULL),
                      STATUS_INVALID);
     ASSERT_FACTS(status_text(), "00000002/");
     ck_assert(stamp(&mlp, 9, true));
@@ -347,8 +347,8 @@ START_TEST(wrong_model_or_optimizer)
     ck_assert_int_eq(checkpoint_load_model(scratch, cnn.net), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "mlp", "conv1.weight");
     const char *path = in_scratch("checkpoints/00000001");
-    ck_assert_int_eq(checkpoint_load(path, cnn.net, cnn.opt), STATUS_INVALID);
-    ck_assert_int_eq(checkpoint_load(path, adam.net, adam.opt), STATUS_INVALID);
+    ck_assert_int_eq(checkpoint_load(path, cnn.net, cnn.opt, NULL), STATUS_INVALID);
+    ck_assert_int_eq(checkpoint_load(path, adam.net, adam.opt, NULL), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "exp_avg.fc1.weight");
     ck_assert(stamp(&cnn, 4, true));
     ck_assert(stamp(&adam, 4, true));
@@ -400,7 +400,7 @@ static int serve(char **args)
     if (st == STATUS_OK && copy)
         st = checkpoint_load_model(args[2], t.net);
     if (st == STATUS_OK)
-        st = checkpoint_save(args[3], &state, t.net, t.opt);
+        st = checkpoint_save(args[3], &state, t.net, t.opt, NULL);
     if (st != STATUS_OK)
         fprintf(stderr, "%s\n", status_text());
     trainee_close(&t);

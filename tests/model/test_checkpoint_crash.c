@@ -27,7 +27,7 @@ static void save_without_room(rlim_t file_limit)
     checkpoint_state state = state_of(2);
     stamp(&mlp, 2, false);
     limit_files(file_limit);
-    status st = checkpoint_save(scratch, &state, mlp.net, mlp.opt);
+    status st = checkpoint_save(scratch, &state, mlp.net, mlp.opt, NULL);
     limit_files(RLIM_INFINITY);
     ck_assert_msg(st == STATUS_IO, "%s: %s", status_name(st), status_text());
     ck_assert_msg(strstr(status_text(), "00000002.tmp/") != NULL, "%s", status_text());
@@ -92,7 +92,7 @@ static void save_for_ever(int64_t step)
     for (;; step++) {
         checkpoint_state state = state_of(step);
         stamp(&mlp, step, false);
-        if (checkpoint_save(scratch, &state, mlp.net, mlp.opt) != STATUS_OK)
+        if (checkpoint_save(scratch, &state, mlp.net, mlp.opt, NULL) != STATUS_OK)
             _exit(1);
     }
 }
@@ -165,7 +165,7 @@ static void save_tested(int64_t step)
     state.saved_step = step - 1;
     state.best_step = best_up_to(step);
     stamp(&mlp, step, false);
-    if (checkpoint_save(scratch, &state, mlp.net, mlp.opt) != STATUS_OK)
+    if (checkpoint_save(scratch, &state, mlp.net, mlp.opt, NULL) != STATUS_OK)
         _exit(1);
 }
 
@@ -180,7 +180,8 @@ static void expect_best(int64_t newest)
     ck_assert_int_eq(checkpoint_state_read(in_scratch("checkpoints/best/state.json"), &linked),
                      STATUS_OK);
     ck_assert(linked.at.step == best.at.step || linked.at.step == best_up_to(newest - 1));
-    ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/best"), mlp.net, mlp.opt), STATUS_OK);
+    ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/best"), mlp.net, mlp.opt, NULL),
+                     STATUS_OK);
     ck_assert(stamp(&mlp, linked.at.step, true));
     ck_assert_int_eq(best_checkpoint_link(scratch, best.at.step), STATUS_OK); /* as a resume does */
 }

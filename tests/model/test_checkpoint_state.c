@@ -198,7 +198,7 @@ START_TEST(mixtures_fall_back)
     /* Another run's checkpoint of the same step. */
     strcpy(folder, in_scratch("other"));
     stamp(&mlp, 1, false);
-    ck_assert_int_eq(checkpoint_save(folder, &state, mlp.net, mlp.opt), STATUS_OK);
+    ck_assert_int_eq(checkpoint_save(folder, &state, mlp.net, mlp.opt, NULL), STATUS_OK);
     strcpy(folder, in_scratch("checkpoints"));
     ck_assert_int_eq(file_join(folder, MIXTURES[_i][0], from), STATUS_OK);
     ck_assert_int_eq(file_join(folder, MIXTURES[_i][1], to), STATUS_OK);
@@ -206,7 +206,7 @@ START_TEST(mixtures_fall_back)
         snprintf(from, sizeof from, "%s/%s", scratch, MIXTURES[_i][0] + strlen("../../"));
     ck_assert_msg(file_copy(from, to) == STATUS_OK, "%s", status_text());
     expect_newest(1);
-    ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/00000002"), mlp.net, mlp.opt),
+    ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/00000002"), mlp.net, mlp.opt, NULL),
                      STATUS_INVALID);
 }
 END_TEST
@@ -225,7 +225,7 @@ START_TEST(state_is_checked_before_it_is_written)
     bad[5].at.epoch_loss = 1e-9;
     for (int i = 0; i < 6; i++) {
         stamp(&mlp, 1, false);
-        ck_assert_int_eq(checkpoint_save(scratch, &bad[i], mlp.net, mlp.opt), STATUS_INVALID);
+        ck_assert_int_eq(checkpoint_save(scratch, &bad[i], mlp.net, mlp.opt, NULL), STATUS_INVALID);
         ck_assert_msg(strstr(status_text(), names[i]) != NULL, "%s", status_text());
     }
     ck_assert_int_eq(count_names(), 0);
@@ -240,7 +240,7 @@ START_TEST(a_diverged_run_is_kept)
     state.at.epoch_samples = 256;
     state.at.epoch_loss = losses[_i];
     stamp(&mlp, 2, false);
-    ck_assert_msg(checkpoint_save(scratch, &state, mlp.net, mlp.opt) == STATUS_OK, "%s",
+    ck_assert_msg(checkpoint_save(scratch, &state, mlp.net, mlp.opt, NULL) == STATUS_OK, "%s",
                   status_text());
     ck_assert_int_eq(find_newest(&back), STATUS_OK);
     ck_assert_int_eq(back.at.epoch_samples, 256);

@@ -25,7 +25,7 @@ static void save_model(model_kind kind)
     checkpoint_state state = state_of(1);
     state.model = kind;
     trainee_init(&t, kind, OPTIMIZER_SGD, 7);
-    ok(checkpoint_save(scratch, &state, t.net, t.opt));
+    ok(checkpoint_save(scratch, &state, t.net, t.opt, NULL));
     trainee_close(&t);
 }
 

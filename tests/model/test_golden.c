@@ -352,7 +352,7 @@ START_TEST(ten_steps)
     for (int step = 0; step < STEPS; step++) {
         next_batch(&t, r->n);
         inject_masks(&t, MASK_SEED + (uint64_t)step, r->n, 0);
-        optimizer_begin_step(opt, r->lr, &t.plan);
+        optimizer_plan_step(opt, r->lr, &t.plan);
         begin_step(&t);
         ck_assert_int_eq(network_forward(t.net, &t.in, NETWORK_TRAIN), STATUS_OK);
         ck_assert_int_eq(network_backward(t.net, false, NULL, NULL), STATUS_OK);

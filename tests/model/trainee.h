@@ -119,7 +119,7 @@ static inline void save(int64_t step)
 {
     checkpoint_state state = state_of(step);
     stamp(&mlp, step, false);
-    ck_assert_msg(checkpoint_save(scratch, &state, mlp.net, mlp.opt) == STATUS_OK, "%s",
+    ck_assert_msg(checkpoint_save(scratch, &state, mlp.net, mlp.opt, NULL) == STATUS_OK, "%s",
                   status_text());
 }
 
@@ -148,7 +148,7 @@ static inline void expect_newest(int64_t step)
     ck_assert(found);
     expect_same(&state, &want);
     stamp(&mlp, 0, false);
-    ck_assert_msg(checkpoint_load(path, mlp.net, mlp.opt) == STATUS_OK, "%s", status_text());
+    ck_assert_msg(checkpoint_load(path, mlp.net, mlp.opt, NULL) == STATUS_OK, "%s", status_text());
     ck_assert(stamp(&mlp, step, true));
 }
 
