@@ -51,12 +51,12 @@ typedef enum strategy_kind { STRATEGIES(STRATEGY_KIND) STRATEGY_COUNT } strategy
 /* Lives as long as the program. */
 const strategy_facts *strategy_about(strategy_kind kind);
 
-/* The ranks among which an epoch's samples are dealt (DistributedSampler's rank and num_replicas). */
+/* The ranks among which an epoch's samples are dealt: DistributedSampler's rank and num_replicas. */
 typedef struct data_parallel {
     int rank, world_size;
 } data_parallel;
 
-/* Floats of a rank's arrays. A rank's wish to stop stands after the gradients; the sum of all ranks'
+/* Floats of arrays. A rank's wish to stop stands after the gradients; the sum of all ranks'
  * wishes comes back there, or after the parameters if they have an array. */
 typedef struct strategy_arrays {
     size_t gradients;  /* the network's, and PREEMPT_FLOATS or more after them */
