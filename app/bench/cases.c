@@ -134,14 +134,17 @@ static status add_case(plan *p, const bench_case *c)
 static void refuse(const plan *p, const bench_case *c, char *out, size_t size_bytes)
 {
     out[0] = '\0';
-    if (c->mode == STRATEGY_PS && c->world == 1)
-        snprintf(out, size_bytes, "ps x 1 is left out: a parameter server takes a second rank");
+    const strategy_facts *how = strategy_about(c->mode);
+    if (c->world < how->least_ranks)
+        snprintf(out, size_bytes, "%s x %d is left out: it takes a second rank", how->name,
+                 c->world);
     else if (c->torch && c->mode == STRATEGY_DP && !p->is_cuda)
         snprintf(out, size_bytes,
                  "torch dp is left out: without a GPU torch.nn.DataParallel "
                  "calls its module as it is, on one device");
-    else if (c->torch && c->mode == STRATEGY_PS)
-        snprintf(out, size_bytes, "torch ps is left out: PyTorch has no such module");
+    else if (c->torch && how->least_ranks > 1)
+        snprintf(out, size_bytes, "torch %s is left out: bench/peers has no such training",
+                 how->name);
     else if (c->global_batch > MAX_BATCH)
         snprintf(out, size_bytes, "%s x %d with batch %d is left out: at most %d images per step",
                  strategy_about(c->mode)->name, c->world, c->global_batch, MAX_BATCH);

@@ -2,6 +2,7 @@
 
 #include "app/common/json_value.h"
 #include "app/common/run_files.h"
+#include "app/train/strategy.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -104,6 +105,14 @@ static const char *reason(const continuation *c, setting_class class)
     return setting_why(class);
 }
 
+/* Ranks that sum in one order have the same bits. */
+static bool sums_alike(const char *name, const char *was, const char *is)
+{
+    const strategy_facts *a = strategy_named(was), *b = strategy_named(is);
+    return strcmp(name, "mode") == 0 && a != NULL && b != NULL && !a->is_central &&
+           !b->is_central && !a->is_one_process && !b->is_one_process;
+}
+
 static void tell(continuation *c, const char *name, const char *was, const char *is,
                  const char *why)
 {
@@ -125,7 +134,7 @@ static status compare(continuation *c, const option_row *row, const char *text)
     TRY(run_config_text(row, c->opts, &given));
     const char *is = given != NULL ? given : "default";
     if (strcmp(was, is) != 0 && !means_all(c, row->name, was))
-        tell(c, row->name, was, is, reason(c, row->class));
+        tell(c, row->name, was, is, sums_alike(row->name, was, is) ? NULL : reason(c, row->class));
     free(given);
     return STATUS_OK;
 }

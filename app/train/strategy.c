@@ -28,12 +28,24 @@ struct strategy {
     commit commit;
 };
 
-static const strategy_ops *ops_of(const options *opts)
+static const strategy_ops *find_ops(const char *name)
 {
     for (int i = 0; i < STRATEGY_COUNT; i++)
-        if (strcmp(opts->mode, TABLES[i]->facts.name) == 0)
+        if (strcmp(name, TABLES[i]->facts.name) == 0)
             return TABLES[i];
-    return &strategy_ddp; /* commands without --mode */
+    return NULL;
+}
+
+static const strategy_ops *ops_of(const options *opts)
+{
+    const strategy_ops *found = find_ops(opts->mode);
+    return found != NULL ? found : &strategy_ddp; /* commands without --mode */
+}
+
+const strategy_facts *strategy_named(const char *name)
+{
+    const strategy_ops *found = find_ops(name);
+    return found != NULL ? &found->facts : NULL;
 }
 
 const strategy_facts *strategy_about(strategy_kind kind)

@@ -5,6 +5,8 @@
  *   dp      one process, a thread per replica; the master sends parameters and inputs out and adds
  *           gradients up (DataParallel)
  *   ps      processes; rank 0 adds gradients up and sends parameters back (a parameter server)
+ *   zero1   as ddp, but each rank steps a slice of the parameters, and has the optimizer's state of
+ *           that slice alone
  *   single  one process, the whole batch
  *
  * A strategy is a file that fills in the table of strategy_ops.h. Others use it through these
@@ -37,13 +39,14 @@ typedef struct strategy_facts {
     const char *unit;          /* what has threads and a part of the batch: "rank", "replica" */
     const char *group_backend; /* for the process group among the ranks; NULL: --backend */
     bool is_one_process;       /* it does all of the work: its --batch-size is the whole batch */
+    int least_ranks;           /* that make sense; 0: 1 */
     bool is_central;           /* gradients are added up in one place, in an order of its own: other
                                   numbers of devices give other bits */
     bool can_be_captured;      /* one thread enqueues all of a step: a graph can record it */
 } strategy_facts;
 
 /* A row is STRATEGY_<first>, and a table of functions, strategy_<second>. */
-#define STRATEGIES(ROW) ROW(SINGLE, single) ROW(DP, dp) ROW(DDP, ddp) ROW(PS, ps)
+#define STRATEGIES(ROW) ROW(SINGLE, single) ROW(DP, dp) ROW(DDP, ddp) ROW(PS, ps) ROW(ZERO1, zero1)
 
 #define STRATEGY_KIND(kind, table) STRATEGY_##kind,
 typedef enum strategy_kind { STRATEGIES(STRATEGY_KIND) STRATEGY_COUNT } strategy_kind;
@@ -62,6 +65,9 @@ typedef struct strategy_arrays {
     size_t gradients;  /* the network's, and PREEMPT_FLOATS or more after them */
     size_t parameters; /* likewise, if they travel; 0: the network makes its own */
 } strategy_arrays;
+
+/* NULL: there is no such mode. */
+const strategy_facts *strategy_named(const char *name);
 
 /* Of --mode, which the option table has checked. */
 const strategy_facts *strategy_of(const options *opts);

@@ -98,6 +98,7 @@ const strategy_ops strategy_ps = {
     .facts = {.name = "ps",
               .title = "mode ps, ranks",
               .unit = "rank",
+              .least_ranks = 2,
               .is_central = true,
               .can_be_captured = true},
     .check = check,

@@ -132,6 +132,7 @@ static const struct {
     {2, {"--mode=ps", "--devices=0,1", "--batch-size=10"}, "nccl", "off"},
     {2, {"--mode=ps", "--devices=0,1", "--batch-size=10"}, "nccl", "fp16"},
     {2, {"--mode=ps", "--devices=0,1", "--batch-size=10", "--backend=shm"}, "shm", "off"},
+    {2, {"--mode=zero1", "--devices=0,1", "--batch-size=10"}, "nccl", "off"},
 };
 enum { N_MODES = sizeof MODES / sizeof MODES[0] };
 

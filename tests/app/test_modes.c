@@ -14,14 +14,16 @@
 static const struct {
     const char *name, *lr;
 } OPTIMIZERS[] = {{"sgd", "0.05"}, {"adam", "0.001"}, {"adadelta", "0.5"}};
+enum { N_OPTIMIZERS = sizeof OPTIMIZERS / sizeof OPTIMIZERS[0] };
 
 static const struct {
     const char *mode, *flag, *parts, *batch;
 } SPREADS[] = {
-    {"dp", "--replicas", "2", "24"},        {"dp", "--replicas", "3", "24"},
+    {"dp", "--replicas", "2", "24"},         {"dp", "--replicas", "3", "24"},
     {"dp", "--replicas", "5", "24"}, /* 5, 5, 5, 5 and 4; then 4, 4, 4, 4 and 2 */
-    {"ps", "--nproc-per-node", "2", "12"},  {"ps", "--nproc-per-node", "3", "8"},
-    {"ddp", "--nproc-per-node", "2", "12"}, {"ddp", "--nproc-per-node", "3", "8"},
+    {"ps", "--nproc-per-node", "2", "12"},   {"ps", "--nproc-per-node", "3", "8"},
+    {"ddp", "--nproc-per-node", "2", "12"},  {"ddp", "--nproc-per-node", "3", "8"},
+    {"zero1", "--nproc-per-node", "3", "8"},
 };
 enum { N_SPREADS = sizeof SPREADS / sizeof SPREADS[0] };
 
@@ -144,6 +146,47 @@ START_TEST(clipped_ranks_have_the_bits_of_a_server)
 }
 END_TEST
 
+/* Two slices, or three, whose last one is shorter and holds the wish to stop and padding. */
+START_TEST(slices_have_the_bits_of_ddp)
+{
+    static const char *const words[][3] = {
+        {"--nproc-per-node=2", "--batch-size=12", "--backend=shm"},
+        {"--nproc-per-node=3", "--batch-size=8", "--backend=shm"},
+        {"--nproc-per-node=3", "--batch-size=8", "--backend=auto"}};
+    const char *const *w = words[_i % 3];
+    const char *modes[] = {"--mode=ddp", "--mode=zero1"}, *folders[] = {"one", "many"};
+    const char *clip = _i % 3 == 0 ? "--clip-grad-norm=0.5" : "--seed=5";
+    for (int i = 0; i < 2; i++)
+        train_and_close(_i % 2 == 0 ? "mlp" : "cnn", _i % N_OPTIMIZERS,
+                        WORDS(UNEVEN, modes[i], w[0], w[1], w[2], clip, "--run-dir", folders[i]));
+    model_file_assert_same_bits("many", "one");
+    ck_assert_int_eq(system("cmp one/checkpoints/best/optimizer.safetensors "
+                            "many/checkpoints/best/optimizer.safetensors"),
+                     0);
+}
+END_TEST
+
+/* A run of slices goes on with another number of them, whole, and in slices again: as ddp does. */
+START_TEST(slices_and_whole_states_resume_each_other)
+{
+    static const char *const ways[][3] = {{"ddp", "ddp", "ddp"}, {"zero1", "ddp", "zero1"}};
+    static const char *const ranks[] = {"--nproc-per-node=2", "--nproc-per-node=3",
+                                        "--nproc-per-node=2"};
+    static const char *const epochs[] = {"--epochs=1", "--epochs=2", "--epochs=3"};
+    const char *folders[] = {"one", "many"};
+    for (int way = 0; way < 2; way++)
+        for (int i = 0; i < 3; i++) {
+            program p = program_mnist("train", "--quiet", "--threads=1", "--seed=3", "--model=cnn",
+                                      "--optimizer=adam", UNEVEN, "--batch-size=8", "--mode",
+                                      ways[way][i], ranks[i], epochs[i], "--resume=auto",
+                                      "--run-dir", folders[way], NULL);
+            ASSERT_EXIT(p, 0);
+            program_close(&p);
+        }
+    model_file_assert_same_bits("many", "one");
+}
+END_TEST
+
 /* MiB of device memory that rank 0 has held at most, less what rank 1 has. */
 static double peak_difference(const program *p)
 {
@@ -166,6 +209,24 @@ START_TEST(only_the_server_has_the_optimizers_state)
                       "%s: rank 0 has %g MiB more, the state is %g MiB", modes[i], more, state_mib);
         program_close(&p);
     }
+}
+END_TEST
+
+/* Half of the state is on each of two ranks. */
+START_TEST(each_rank_has_the_state_of_its_slice)
+{
+    static const char *const modes[] = {"--mode=ddp", "--mode=zero1"};
+    double peak[2], state_mib = 0;
+    for (int i = 0; i < 2; i++) {
+        program p = train("mlp", 1, WORDS(UNEVEN, modes[i], "--nproc-per-node=2"));
+        const char *at = strstr(p.out, "\"peak_mib\":[");
+        ck_assert_ptr_nonnull(at);
+        ck_assert_int_eq(sscanf(at, "\"peak_mib\":[%lf", &peak[i]), 1);
+        state_mib = 2 * 4 * training_number(p.out, "parameters") / (1024 * 1024);
+        ck_assert_double_lt(fabs(peak_difference(&p)), 0.1 * state_mib);
+        program_close(&p);
+    }
+    ck_assert_double_eq_tol(peak[0] - peak[1], state_mib / 2, 0.1 * state_mib);
 }
 END_TEST
 
@@ -255,6 +316,8 @@ static const struct {
     {"--mode=single", "--seed=1", -1},
     {"--mode=ps", "--nproc-per-node=2", 0}, /* the server, */
     {"--mode=ps", "--nproc-per-node=2", 1}, /* and one that only it hears of */
+    {"--mode=zero1", "--nproc-per-node=3", 0},
+    {"--mode=zero1", "--nproc-per-node=3", 2}, /* in whose slice the wish is summed */
 };
 enum { N_STOPS = sizeof STOPS / sizeof STOPS[0] };
 
@@ -303,6 +366,8 @@ static const struct {
     {{"--mode=dp", "--nproc-per-node=3"}, {"--mode=dp", "--replicas=3"}},
     {{"--mode=single", "--world-size=2"}, {"--mode=single", "--mode=ddp"}},
     {{"--mode=ps"}, {"--mode=ps", "--nproc-per-node=2"}},
+    {{"--mode=zero1"}, {"--mode=zero1", "--nproc-per-node=2"}},
+    {{"--mode=zero1", "--world-size=2", "--comm-hook=bf16"}, {"--comm-hook", "ddp"}},
     {{"--replicas=2"}, {"--replicas=2", "--mode=dp"}},
     {{"--mode=ps", "--nproc-per-node=2", "--replicas=2"}, {"--replicas=2", "--mode=dp"}},
     {{"--mode=dp", "--backend=gloo"}, {"gloo", "--backend=local"}},
@@ -349,7 +414,10 @@ int main(void)
     tcase_add_loop_test(weights, one_replica_is_one_process, 0, 2);
     tcase_add_loop_test(weights, clipped_steps_equal_one_process, 0, 2);
     tcase_add_test(weights, clipped_ranks_have_the_bits_of_a_server);
+    tcase_add_loop_test(weights, slices_have_the_bits_of_ddp, 0, 6);
+    tcase_add_test(weights, slices_and_whole_states_resume_each_other);
     tcase_add_test(weights, only_the_server_has_the_optimizers_state);
+    tcase_add_test(weights, each_rank_has_the_state_of_its_slice);
     tcase_add_loop_test(weights, labels_are_smoothed_in_training_alone, 0, 2);
     tcase_add_test(weights, the_learning_rate_is_scaled_by_the_ranks);
     tcase_add_loop_test(weights, accumulated_batches_are_one, 0, 4);

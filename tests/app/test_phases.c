@@ -23,6 +23,7 @@ static const struct {
     {"--mode=dp", "--replicas=3", 1, 3, 3, 24, "broadcast scatter gather reduce"},
     {"--mode=ps", "--nproc-per-node=2", 2, 1, 2, 48, "broadcast reduce"},
     {"--mode=ddp", "--nproc-per-node=3", 3, 1, 3, 72, "reduce"},
+    {"--mode=zero1", "--nproc-per-node=2", 2, 1, 2, 48, "gather reduce"},
 };
 enum { N_RUNS = sizeof RUNS / sizeof RUNS[0] };
 
@@ -113,12 +114,14 @@ START_TEST(bytes_are_those_of_the_algorithm)
     const json_t *bytes = json_object_get(result, "bytes");
     double row = PIXELS * 4 + 4 + CLASSES * 4; /* pixels, position, gradients of logits */
     double ring = 2 * 4.0 * (MLP + 1) * 2 / 3;
+    double slice = 64 * ceil(4.0 * (MLP + 1) / 2 / 64); /* whole cache lines: there and back */
     const double want[N_RUNS][4] = {
         {0, 0, 0, 0},
         {2 * 4.0 * MLP + 16 * row, 2 * 4.0 * MLP + 16 * CLASSES * 4, 2 * 4.0 * MLP + 16 * row,
          2 * 4.0 * MLP + 16 * CLASSES * 4},
         {4.0 * (MLP + 2), 4.0 * (MLP + 1), 4.0 * (MLP + 2), 4.0 * (MLP + 2)},
         {ring, ring, ring, ring},
+        {2 * slice, 2 * slice, 2 * slice, 2 * slice},
     };
     static const char *const keys[] = {"sent", "received", "sent_busiest", "received_busiest"};
     for (int i = 0; i < 4; i++)

@@ -1,0 +1,223 @@
+/* ZeRO stage 1 (PyTorch's ZeroRedundancyOptimizer; Rajbhandari et al., 2020): each rank's optimizer
+ * steps a slice of the parameters, and has the state of that slice alone.
+ *
+ * Gradients are reduce-scattered, parameters all-gathered: together as many bytes as ddp's
+ * all-reduce, and the sums have its bits wherever a backend sums in rank order. Slices are equal,
+ * of whole cache lines, and the last ones may hold padding. The wish to stop comes after the
+ * gradients to the rank of that slice, and from there with the parameters to all.
+ */
+#include "app/train/strategy_ops.h"
+#include "base/memory.h"
+#include "dist/process_group/process_group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE_FLOATS = 16 };
+
+static status check(const options *opts, int world_size)
+{
+    if (world_size < 2)
+        return FAIL(STATUS_INVALID, "--mode=zero1: one rank has no state to share: give "
+                                    "--nproc-per-node=2 or more, or --mode=single");
+    if (strcmp(opts->amp, "fp16") == 0)
+        return FAIL(STATUS_INVALID, "--mode=zero1: with --amp=fp16 each rank would see an overflow "
+                                    "of its own slice only: give --amp=bf16, or --mode=ddp");
+    return strategy_ranks_check(opts);
+}
+
+static size_t slice_floats(const rank_context *rank)
+{
+    size_t world_size = (size_t)rank->place.world_size;
+    size_t all = model_kind_count(rank->settings.model) + PREEMPT_FLOATS;
+    size_t slice = (all + world_size - 1) / world_size;
+    return (slice + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS;
+}
+
+static void arrays(const rank_context *rank, strategy_arrays *out)
+{
+    out->gradients = out->parameters = slice_floats(rank) * (size_t)rank->place.world_size;
+}
+
+/* Where this rank's slice begins in the arrays. */
+static size_t slice_begin(const rank_context *rank)
+{
+    return slice_floats(rank) * (size_t)rank->place.rank;
+}
+
+/* Of the slice what is parameters; behind them is padding. */
+static size_t slice_count(const rank_context *rank)
+{
+    size_t begin = slice_begin(rank), slice = slice_floats(rank), count = network_count(rank->net);
+    return begin >= count ? 0 : count - begin < slice ? count - begin : slice;
+}
+
+static optimizer_part part_of_rank(rank_context *rank, void *self)
+{
+    (void)self;
+    return (optimizer_part){network_parameters(rank->net) + slice_begin(rank),
+                            network_gradients(rank->net) + slice_begin(rank), slice_count(rank)};
+}
+
+static status forward_backward(rank_context *rank, void *self, const step_batch *b)
+{
+    (void)self;
+    return strategy_ranks_forward_backward(rank, b, NULL, NULL);
+}
+
+/* The rank's slice of the gradients becomes the mean over all ranks. Their norm is known only where
+ * all of them are: if they are clipped, all ranks get all. */
+static status synchronize(rank_context *rank, void *self)
+{
+    (void)self;
+    bool whole = rank->settings.clip_grad_norm > 0;
+    size_t slice = slice_floats(rank);
+    float *out = rank->gradients + (whole ? 0 : slice_begin(rank));
+    const collective c = {.kind = whole ? COLLECTIVE_ALL_REDUCE : COLLECTIVE_REDUCE_SCATTER,
+                          .op = REDUCE_SUM,
+                          .type = DTYPE_F32,
+                          .in = rank->gradients,
+                          .out = out,
+                          .count = whole ? slice * (size_t)rank->place.world_size : slice,
+                          .prescale = 1.0f / (float)rank->place.world_size,
+                          .label = "gradients, a slice to each rank"};
+    TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
+    return process_group_run(rank->group, &c, rank->dev->stream);
+}
+
+/* The rank in whose slice the wish to stop has been summed puts it behind the parameters. */
+static status pass_wish_on(rank_context *rank)
+{
+    device *dev = rank->dev;
+    size_t at = network_count(rank->net), begin = slice_begin(rank);
+    if (at < begin || at - begin >= slice_floats(rank))
+        return STATUS_OK;
+    return dev->ops->copy(dev, rank->parameters + at, rank->gradients + at,
+                          PREEMPT_FLOATS * sizeof(float));
+}
+
+static status optimizer_step_of_slice(rank_context *rank, void *self)
+{
+    const collective c = {.kind = COLLECTIVE_ALL_GATHER,
+                          .type = DTYPE_F32,
+                          .in = rank->parameters + slice_begin(rank),
+                          .out = rank->parameters,
+                          .count = slice_floats(rank),
+                          .label = "parameters, a slice from each rank"};
+    TRY(strategy_ranks_optimizer_step(rank, self));
+    TRY(pass_wish_on(rank));
+    TRY(timeline_enter(&rank->timeline, MOMENT_GATHER));
+    return process_group_run(rank->group, &c, rank->dev->stream);
+}
+
+/* One of the optimizer's states, in device memory: slice_count floats. */
+static float *state_of(const rank_context *rank, size_t arena)
+{
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES];
+    size_t n = optimizer_states(strategy_optimizer(rank->strategy), names, states);
+    return arena - 1 < n ? states[arena - 1] : NULL; /* a slice of padding has none */
+}
+
+/* Host memory for a slice, and on rank 0 for all of them; in one block, which `own` begins. */
+static status alloc_slices(const rank_context *rank, float **own, float **all)
+{
+    size_t slice = slice_floats(rank);
+    size_t slices = rank->place.rank == 0 ? 1 + (size_t)rank->place.world_size : 1;
+    TRY(memory_alloc(sizeof **own * slice * slices, (void **)own));
+    *all = *own + slice;
+    return STATUS_OK;
+}
+
+static status gather_slices(rank_context *rank, size_t arena, float *own, float *all)
+{
+    device *dev = rank->dev;
+    const float *state = state_of(rank, arena);
+    const collective c = {.kind = COLLECTIVE_GATHER,
+                          .type = DTYPE_F32,
+                          .in = own,
+                          .out = rank->place.rank == 0 ? all : NULL,
+                          .count = slice_floats(rank),
+                          .label = "optimizer state to rank 0"};
+    if (state != NULL)
+        TRY(dev->ops->download(dev, own, state, sizeof *own * slice_count(rank)));
+    return process_group_run(rank->group, &c, NULL);
+}
+
+static status read_state(rank_context *rank, void *self, size_t arena, float *host)
+{
+    float *own = NULL, *all = NULL;
+    (void)self;
+    if (arena == 0)
+        return host != NULL ? network_export(rank->net, network_parameters(rank->net), host)
+                            : STATUS_OK;
+    TRY(alloc_slices(rank, &own, &all));
+    status st = gather_slices(rank, arena, own, all);
+    if (st == STATUS_OK && host != NULL)
+        st = network_reorder(rank->net, all, host, NETWORK_EXPORT);
+    free(own);
+    return st;
+}
+
+static status scatter_slices(rank_context *rank, size_t arena, float *own, const float *all)
+{
+    device *dev = rank->dev;
+    float *state = state_of(rank, arena);
+    const collective c = {.kind = COLLECTIVE_SCATTER,
+                          .type = DTYPE_F32,
+                          .in = rank->place.rank == 0 ? all : NULL,
+                          .out = own,
+                          .count = slice_floats(rank),
+                          .label = "optimizer state from rank 0"};
+    TRY(process_group_run(rank->group, &c, NULL));
+    return state != NULL ? dev->ops->upload(dev, state, own, sizeof *own * slice_count(rank))
+                         : STATUS_OK;
+}
+
+/* Parameters follow from rank 0 by themselves (share_state). */
+static status write_state(rank_context *rank, void *self, size_t arena, const float *host)
+{
+    float *own = NULL, *all = NULL;
+    (void)self;
+    if (arena == 0)
+        return host != NULL ? network_import(rank->net, host, network_parameters(rank->net))
+                            : STATUS_OK;
+    TRY(alloc_slices(rank, &own, &all));
+    status st = host != NULL ? network_reorder(rank->net, host, all, NETWORK_IMPORT) : STATUS_OK;
+    if (st == STATUS_OK)
+        st = scatter_slices(rank, arena, own, all);
+    free(own);
+    return st;
+}
+
+static void describe(const rank_context *rank, void *self, FILE *out)
+{
+    double mb = (double)(network_count(rank->net) * sizeof(float)) * 1e-6;
+    int n = rank->place.world_size;
+    (void)self;
+    fprintf(out, "gradients, %.2f MB, averaged over all ranks: 1/%d of them to each rank%s\n", mb,
+            n, rank->settings.clip_grad_norm > 0 ? " (all, to clip them)" : "");
+    fprintf(out, "each rank steps its 1/%d of the parameters, and has the optimizer's state of\n",
+            n);
+    fputs("that part alone; then all ranks get all parameters\n", out);
+}
+
+const strategy_ops strategy_zero1 = {
+    .facts = {.name = "zero1",
+              .title = "mode zero1, ranks",
+              .unit = "rank",
+              .least_ranks = 2,
+              .can_be_captured = true},
+    .check = check,
+    .arrays = arrays,
+    .part = part_of_rank,
+    .share_state = strategy_ranks_share_parameters,
+    .read_state = read_state,
+    .write_state = write_state,
+    .forward_backward = forward_backward,
+    .synchronize = synchronize,
+    .optimizer_step = optimizer_step_of_slice,
+    .backend = strategy_ranks_backend,
+    .use = strategy_ranks_use,
+    .describe = describe,
+};
