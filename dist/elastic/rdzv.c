@@ -34,6 +34,14 @@ enum {
 
 static const int64_t NS_PER_MS = 1000000;
 
+static void wait_on(int wake_fd, int64_t ms)
+{
+    struct pollfd wake = {.fd = wake_fd, .events = POLLIN};
+    poll(&wake, 1, (int)ms);
+}
+
+static const rdzv_clock MONOTONIC = {clock_now_ns, wait_on};
+
 /* What the thread reports to the owner. On the heap: it goes from hand to hand. */
 typedef struct report {
     rdzv_news news; /* without its pointers: who watches gets those to what follows */
@@ -60,6 +68,7 @@ typedef struct queue {
 /* The node's dealings with the service. */
 typedef struct client {
     const rdzv_ops *ops;
+    const rdzv_clock *clock;
     rdzv_service_options options; /* borrowed texts */
     int64_t keep_alive_ms;        /* between two renewals */
     void *service;                /* NULL: to be opened */
@@ -262,6 +271,16 @@ status rdzv_prefix(const char *run_id, char *out, size_t size_bytes)
 
 /* The client. */
 
+static int64_t now_ns_of(const client *c)
+{
+    return c->clock->now_ns();
+}
+
+static bool passed(const client *c, int64_t end_ns)
+{
+    return now_ns_of(c) >= end_ns;
+}
+
 /* Gives the record back, if the service answers. */
 static void client_close(client *c)
 {
@@ -288,7 +307,7 @@ static void forget_record(client *c)
 /* How long an answer took. The slower ones count at once. */
 static void note_answer(client *c, int64_t sent_ns, int64_t wait_ms)
 {
-    int64_t took_ms = (clock_now_ns() - sent_ns) / NS_PER_MS - wait_ms;
+    int64_t took_ms = (now_ns_of(c) - sent_ns) / NS_PER_MS - wait_ms;
     if (took_ms > c->call_ms)
         c->call_ms = took_ms;
     else if (took_ms >= 0)
@@ -316,7 +335,7 @@ static slowness slowness_of(const client *c)
  * before. This and the calls below fail as those of a backend do. */
 static status client_renew(client *c, bool *gone)
 {
-    int64_t sent_ns = clock_now_ns();
+    int64_t sent_ns = now_ns_of(c);
     *gone = false;
     if (c->service == NULL)
         TRY(c->ops->open(&c->options, &c->service));
@@ -340,7 +359,7 @@ static status client_put(client *c, const round_node *self, bool runs_nothing)
     char *text = NULL;
     TRY(round_text_of_node(self, &text));
     forget_record(c);
-    int64_t sent_ns = clock_now_ns();
+    int64_t sent_ns = now_ns_of(c);
     status st = c->ops->put_node(c->service, text, runs_nothing);
     if (st != STATUS_OK) {
         free(text);
@@ -417,8 +436,7 @@ static status read_view(const client *c, const rdzv_view *text, round_view *out)
 static void note_nodes(client *c, rdzv_view *text)
 {
     int64_t pause_ms = (int64_t)text->n * PER_NODE_MS;
-    c->all_ms =
-        clock_now_ns() / NS_PER_MS + (pause_ms > LOOK_AT_ALL_MS ? pause_ms : LOOK_AT_ALL_MS);
+    c->all_ms = now_ns_of(c) / NS_PER_MS + (pause_ms > LOOK_AT_ALL_MS ? pause_ms : LOOK_AT_ALL_MS);
     c->first = c->first_member || came_first(text, c->options.node_id);
     if (!c->first)
         drop_nodes(text);
@@ -430,7 +448,7 @@ static status client_look(client *c, const round_node *self, int64_t until_ms, r
 {
     rdzv_view text = {0};
     bool own_is_there = false;
-    int64_t now_ms = clock_now_ns() / NS_PER_MS;
+    int64_t now_ms = now_ns_of(c) / NS_PER_MS;
     int64_t renew_ms = c->renewed_ns / NS_PER_MS + c->keep_alive_ms;
     bool sees_all = c->first || now_ms >= c->all_ms;
     rdzv_scope scope = sees_all ? RDZV_ALL : RDZV_STATE;
@@ -439,7 +457,7 @@ static status client_look(client *c, const round_node *self, int64_t until_ms, r
     int64_t wait_ms = until_ms < now_ms + LOOK_MS ? until_ms - now_ms : LOOK_MS;
     wait_ms = wait_ms > 0 ? wait_ms : 0;
     TRY(has_record(c, self, &own_is_there));
-    int64_t sent_ns = clock_now_ns(), after = scope == c->scope ? c->revision : -1;
+    int64_t sent_ns = now_ns_of(c), after = scope == c->scope ? c->revision : -1;
     TRY(c->ops->look(c->service, scope, after, wait_ms, &text));
     note_answer(c, sent_ns, after >= 0 ? wait_ms : 0);
     if (sees_all && text.revision != 0)
@@ -473,7 +491,7 @@ static status client_write(client *c, const round_view *view, const round_state 
 /* How the calls went: notes since when there is no answer, and why. */
 static void note_result(client *c, status result)
 {
-    int64_t now_ns = clock_now_ns();
+    int64_t now_ns = now_ns_of(c);
     if (result == STATUS_OK) {
         if (c->silent_ns != 0 && now_ns - c->silent_ns > SILENT_MS * NS_PER_MS)
             LOG_I("the rendezvous at %s answers again", c->options.endpoints);
@@ -501,11 +519,6 @@ static void note_result(client *c, status result)
 }
 
 /* The thread. */
-
-static int64_t now_ms(void)
-{
-    return clock_now_ns() / NS_PER_MS;
-}
 
 /* A thread that cannot report to its owner any more ends. */
 static status report_phase(rdzv_handle *rdzv, rdzv_phase phase, round_ending ending,
@@ -545,7 +558,7 @@ static status expire(rdzv_handle *rdzv, const char *why)
 static status begin(rdzv_handle *rdzv)
 {
     int64_t end_ns = lease_end_ns(&rdzv->client);
-    if (clock_passed(end_ns))
+    if (passed(&rdzv->client, end_ns))
         return expire(rdzv, "this node's lease ended before the round began");
     queue_extend(&rdzv->queue, end_ns);
     return report_phase(rdzv, RDZV_RUNS, ROUND_WELL, "");
@@ -555,7 +568,7 @@ static status begin(rdzv_handle *rdzv)
 static status drive(rdzv_handle *rdzv, const round_event *event)
 {
     round_action action;
-    TRY(round_step(&rdzv->machine, event, now_ms(), &action));
+    TRY(round_step(&rdzv->machine, event, now_ns_of(&rdzv->client) / NS_PER_MS, &action));
     bool waits = event->kind == ROUND_VIEW && action.kind == ROUND_WAIT;
     rdzv->until_ms = waits ? action.until_ms : 0;
     status st = STATUS_OK;
@@ -603,8 +616,7 @@ static status turn(rdzv_handle *rdzv)
 
 static void pause_for(const rdzv_handle *rdzv, int64_t ms)
 {
-    struct pollfd wake = {.fd = rdzv->queue.wake_fd, .events = POLLIN};
-    poll(&wake, 1, (int)ms);
+    rdzv->client.clock->wait(rdzv->queue.wake_fd, ms);
 }
 
 /* What a waiting node waits for. */
@@ -624,7 +636,7 @@ static void describe_wait(const rdzv_handle *rdzv, char *out, size_t size_bytes)
 static status check_wait(rdzv_handle *rdzv)
 {
     char waits[1200], reason[1300];
-    int64_t now_ns = clock_now_ns();
+    int64_t now_ns = now_ns_of(&rdzv->client);
     if (rdzv->machine.phase != ROUND_WAITS && rdzv->machine.phase != ROUND_AGREES) {
         rdzv->waits_since_ns = rdzv->said_ns = now_ns;
         return STATUS_OK;
@@ -643,17 +655,18 @@ static status check_wait(rdzv_handle *rdzv)
     return fail(rdzv, reason);
 }
 
-static bool is_since(int64_t since_ns, int64_t ms)
+static bool is_since(const client *c, int64_t since_ns, int64_t ms)
 {
-    return since_ns != 0 && clock_passed(since_ns + ms * NS_PER_MS);
+    return since_ns != 0 && passed(c, since_ns + ms * NS_PER_MS);
 }
 
 /* A store that answers no more: a node without a round waits for it as long as a lease lasts. */
 static bool is_gone(const client *service, round_phase phase)
 {
     return service->ops->ends_with_its_host && service->ever &&
-           (is_since(service->refused_ns, service->keep_alive_ms) ||
-            (phase == ROUND_WAITS && is_since(service->silent_ns, service->options.ttl_ms)));
+           (is_since(service, service->refused_ns, service->keep_alive_ms) ||
+            (phase == ROUND_WAITS &&
+             is_since(service, service->silent_ns, service->options.ttl_ms)));
 }
 
 /* What has taken too long. */
@@ -662,7 +675,7 @@ static status check_times(rdzv_handle *rdzv)
     const client *service = &rdzv->client;
     round_phase phase = rdzv->machine.phase;
     char reason[1300];
-    if ((phase == ROUND_RUNS || phase == ROUND_AGREES) && clock_passed(lease_end_ns(service)))
+    if ((phase == ROUND_RUNS || phase == ROUND_AGREES) && passed(service, lease_end_ns(service)))
         TRY(expire(rdzv, "this node's lease has ended, as the rendezvous does not answer in time"));
     if (!is_gone(service, phase))
         return check_wait(rdzv);
@@ -687,7 +700,7 @@ static status take_wishes(rdzv_handle *rdzv, bool *quit)
     if (st == STATUS_OK && q->left)
         st = drive(rdzv, &left);
     if (st == STATUS_OK && q->left) {
-        rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
+        rdzv->waits_since_ns = rdzv->said_ns = now_ns_of(&rdzv->client);
         q->left = false;
         departure_free(&q->how);
     }
@@ -719,8 +732,8 @@ static void *serve(void *arg)
         bool quit;
         status st = take_wishes(rdzv, &quit);
         if (quit && end_ns == 0)
-            end_ns = clock_deadline_ns(FAREWELL_MS);
-        if (quit && (!rdzv->machine.closing || clock_passed(end_ns)))
+            end_ns = now_ns_of(&rdzv->client) + FAREWELL_MS * NS_PER_MS;
+        if (quit && (!rdzv->machine.closing || passed(&rdzv->client, end_ns)))
             break;
         if (st == STATUS_OK)
             st = turn(rdzv);
@@ -739,6 +752,7 @@ static void init_client(rdzv_handle *rdzv)
     int64_t ttl_ms = o->keep_alive_ms * o->keep_alive_misses, third_ms = ttl_ms / 3;
     rdzv->client = (client){
         .ops = o->backend,
+        .clock = o->clock != NULL ? o->clock : &MONOTONIC,
         .options = {.endpoints = o->endpoints,
                     .run_id = o->run_id,
                     .access = o->access,
@@ -756,8 +770,8 @@ static status start_thread(rdzv_handle *rdzv, const rdzv_options *o)
 {
     round_rules rules = {o->min_nodes, o->max_nodes, o->last_call_ms};
     round_machine_init(&rdzv->machine, &rules, &o->self);
-    rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
     init_client(rdzv);
+    rdzv->waits_since_ns = rdzv->said_ns = now_ns_of(&rdzv->client);
     TRY(thread_start(serve, rdzv, "the rendezvous'", &rdzv->thread));
     rdzv->has_thread = true;
     return STATUS_OK;

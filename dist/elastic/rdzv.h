@@ -24,12 +24,19 @@ typedef struct rdzv_news {
     const char *reason;     /* with LEAVES, CLOSED, FAILED; "" else. Lives until the next watch. */
     const round_state *now; /* with RUNS and LEAVES: the round; lives until the next watch */
     int node_rank;          /* in now->members */
-    int64_t valid_until_ns; /* clock_now_ns(): after it no rank of this node may make a step */
+    int64_t valid_until_ns; /* by the clock: after it no rank of this node may make a step */
 } rdzv_news;
+
+/* Where a node has the time from. */
+typedef struct rdzv_clock {
+    int64_t (*now_ns)(void);
+    void (*wait)(int wake_fd, int64_t ms); /* less if that is readable before */
+} rdzv_clock;
 
 /* Times are of torch's --rdzv-conf, with torch's defaults. */
 typedef struct rdzv_options {
     const rdzv_ops *backend;        /* NULL: no thread, and only rdzv_report() counts, for tests */
+    const rdzv_clock *clock;        /* NULL: base/clock.h's */
     const char *endpoints, *run_id; /* borrowed, as the next, until rdzv_close() */
     const struct etcd_access *access; /* etcd.h; NULL */
     round_node self;                  /* id, nproc, address, port */

@@ -1,10 +1,10 @@
-/* Nodes of an elastic job, each a thread, at a service in this process's memory. */
-#include "base/clock.h"
+/* Nodes of an elastic job, each a thread, at a service in this process's memory, by a clock that
+ * stands while one of them computes. */
 #include "dist/elastic/rdzv.h"
 #include "tests/support/facts.h"
 #include "tests/support/no_memory.h"
-#include "tests/support/rendezvous_phase.h"
 #include "tests/support/suite.h"
+#include "tests/support/virtual_clock.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -49,23 +49,37 @@ static status fake_open(const rdzv_service_options *options, void **out)
     return STATUS_OK;
 }
 
+/* With it a node's thread ends. */
 static void fake_close(void *self)
 {
     free(self);
+    virtual_clock_leave();
+}
+
+/* Locked: what the looks of all nodes wait for. */
+static void note_change(void)
+{
+    service.revision++;
+    virtual_clock_change();
+}
+
+static void wait_ms(int wake_fd, int64_t ms)
+{
+    virtual_clock_wait(wake_fd, virtual_clock_deadline_ns(ms), INT64_MAX);
 }
 
 /* Takes the lock if the node reaches the service. */
 static status enter(const session *s)
 {
-    clock_sleep_ms(service.delay_ms);
+    wait_ms(-1, service.delay_ms);
     pthread_mutex_lock(&service.lock);
     bool cut = strcmp(service.cut, s->id) == 0, refuses = service.refuses;
     for (int i = 0; i < NODES; i++) {
         entry *e = &service.entries[i];
-        if (e->value != NULL && clock_passed(e->end_ns)) {
+        if (e->value != NULL && virtual_clock_passed(e->end_ns)) {
             free(e->value);
             e->value = NULL;
-            service.revision++;
+            note_change();
         }
     }
     if (!cut && !refuses)
@@ -103,14 +117,24 @@ static void copy_out(rdzv_scope scope, rdzv_view *out)
     }
 }
 
+/* Locked: the first end of a lease, if it is before `end_ns`. */
+static int64_t first_end_ns(int64_t end_ns)
+{
+    for (int i = 0; i < NODES; i++)
+        if (service.entries[i].value != NULL && service.entries[i].end_ns < end_ns)
+            end_ns = service.entries[i].end_ns;
+    return end_ns;
+}
+
 static status fake_look(void *self, rdzv_scope scope, int64_t after, int64_t wait_ms,
                         rdzv_view *out)
 {
     session *s = self;
-    int64_t end_ns = clock_deadline_ns(wait_ms);
+    int64_t end_ns = virtual_clock_deadline_ns(wait_ms);
     for (;;) {
         struct pollfd wake = {.fd = s->options.wake_fd, .events = POLLIN};
-        bool last = clock_passed(end_ns) || poll(&wake, 1, 1) > 0;
+        int64_t seen = virtual_clock_changes();
+        bool last = virtual_clock_passed(end_ns) || poll(&wake, 1, 0) > 0;
         status st = enter(s);
         if (st != STATUS_OK)
             return st;
@@ -119,7 +143,9 @@ static status fake_look(void *self, rdzv_scope scope, int64_t after, int64_t wai
             pthread_mutex_unlock(&service.lock);
             return STATUS_OK;
         }
+        int64_t until_ns = first_end_ns(end_ns);
         pthread_mutex_unlock(&service.lock);
+        virtual_clock_wait(s->options.wake_fd, until_ns, seen);
     }
 }
 
@@ -132,7 +158,8 @@ static status fake_set_state(void *self, int64_t state_revision, const char *sta
     if (*set) {
         free(service.state);
         service.state = strdup(state);
-        service.state_revision = ++service.revision;
+        note_change();
+        service.state_revision = service.revision;
     }
     pthread_mutex_unlock(&service.lock);
     return STATUS_OK;
@@ -147,13 +174,13 @@ static status fake_put_node(void *self, const char *value, bool runs_nothing)
         return st;
     bool isnew = entry_of(s->id, false) == NULL;
     entry *e = entry_of(s->id, true);
-    service.revision++;
+    note_change();
     if (isnew)
         e->order = service.revision;
     else
         free(e->value);
     e->value = strdup(value);
-    e->end_ns = clock_deadline_ns(s->options.ttl_ms);
+    e->end_ns = virtual_clock_deadline_ns(s->options.ttl_ms);
     pthread_mutex_unlock(&service.lock);
     return STATUS_OK;
 }
@@ -166,7 +193,7 @@ static status fake_keep_alive(void *self)
         return st;
     entry *e = entry_of(s->id, false);
     if (e != NULL)
-        e->end_ns = clock_deadline_ns(s->options.ttl_ms);
+        e->end_ns = virtual_clock_deadline_ns(s->options.ttl_ms);
     else
         st = FAIL(STATUS_INVALID, "the lease has ended");
     pthread_mutex_unlock(&service.lock);
@@ -183,7 +210,7 @@ static status fake_remove_node(void *self)
     if (e != NULL) {
         free(e->value);
         e->value = NULL;
-        service.revision++;
+        note_change();
     }
     pthread_mutex_unlock(&service.lock);
     return STATUS_OK;
@@ -204,8 +231,10 @@ static const rdzv_ops fake = {
 /* Of node `letter`, "hostA_1_1". */
 static rdzv_handle *start(char letter, rdzv_options options)
 {
+    static const rdzv_clock clock = {virtual_clock_ns, wait_ms};
     rdzv_handle *rdzv = NULL;
     options.backend = &fake;
+    options.clock = &clock;
     options.endpoints = "127.0.0.1:29400";
     options.run_id = "job";
     options.self.nproc = 2;
@@ -217,17 +246,40 @@ static rdzv_handle *start(char letter, rdzv_options options)
     options.keep_alive_misses = MISSES;
     if (options.join_ms == 0)
         options.join_ms = SOON_MS;
+    virtual_clock_enter();
     ck_assert_int_eq(rdzv_open(&options, &rdzv), STATUS_OK);
     return rdzv;
 }
 
+/* Its thread may wait for time. */
+static void stop(rdzv_handle *rdzv)
+{
+    virtual_clock_leave();
+    rdzv_close(rdzv);
+    virtual_clock_enter();
+}
+
+/* The news, as soon as they are of that phase. */
+static rdzv_news await_phase(rdzv_handle *rdzv, rdzv_phase phase, int64_t timeout_ms)
+{
+    int64_t end_ns = virtual_clock_deadline_ns(timeout_ms);
+    for (;;) {
+        rdzv_news news = rdzv_watch(rdzv);
+        if (news.phase == phase)
+            return news;
+        ck_assert_msg(!virtual_clock_passed(end_ns), "phase %d in place of %d: %s", news.phase,
+                      phase, news.reason);
+        virtual_clock_wait(rdzv_fd(rdzv), end_ns, INT64_MAX);
+    }
+}
+
 static void assert_round(rdzv_handle *rdzv, int64_t round, int n, int node_rank)
 {
-    rdzv_news news = rendezvous_phase_await(rdzv, RDZV_RUNS, SOON_MS);
+    rdzv_news news = await_phase(rdzv, RDZV_RUNS, SOON_MS);
     ck_assert_int_eq(news.now->round, round);
     ck_assert_int_eq(news.now->n, n);
     ck_assert_int_eq(news.node_rank, node_rank);
-    ck_assert(!clock_passed(news.valid_until_ns));
+    ck_assert(!virtual_clock_passed(news.valid_until_ns));
 }
 
 static const rdzv_options two = {.min_nodes = 2, .max_nodes = 2},
@@ -236,21 +288,19 @@ static const rdzv_options two = {.min_nodes = 2, .max_nodes = 2},
 START_TEST(nodes_form_a_round_and_close_the_job)
 {
     rdzv_handle *a = start('A', two), *b = start('B', two);
-    rdzv_news news = rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
+    rdzv_news news = await_phase(a, RDZV_RUNS, SOON_MS);
     const char *host = news.node_rank == 0 ? "hostA_1_1" : "hostB_1_1";
     ck_assert_str_eq(news.now->members[0].id, host);
     ck_assert_int_eq(news.now->members[1].nproc, 2);
     assert_round(b, 1, 2, 1 - news.node_rank);
     rdzv_end_job(a, ROUND_WELL, "all ranks have ended well");
-    ck_assert_str_eq(rendezvous_phase_await(b, RDZV_CLOSED, SOON_MS).reason,
-                     "all ranks have ended well");
-    rendezvous_phase_await(a, RDZV_CLOSED, SOON_MS);
-    rdzv_close(a);
-    rdzv_close(b);
+    ck_assert_str_eq(await_phase(b, RDZV_CLOSED, SOON_MS).reason, "all ranks have ended well");
+    await_phase(a, RDZV_CLOSED, SOON_MS);
+    stop(a);
+    stop(b);
     rdzv_handle *late = start('C', one_or_two);
-    ck_assert_str_eq(rendezvous_phase_await(late, RDZV_CLOSED, SOON_MS).reason,
-                     "all ranks have ended well");
-    rdzv_close(late);
+    ck_assert_str_eq(await_phase(late, RDZV_CLOSED, SOON_MS).reason, "all ranks have ended well");
+    stop(late);
 }
 END_TEST
 
@@ -259,44 +309,42 @@ START_TEST(a_newcomer_is_taken_in)
     rdzv_handle *a = start('A', one_or_two);
     assert_round(a, 1, 1, 0);
     rdzv_handle *b = start('B', one_or_two);
-    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS).reason, "hostB", "joins");
+    ASSERT_FACTS(await_phase(a, RDZV_LEAVES, SOON_MS).reason, "hostB", "joins");
     ck_assert_int_eq(rdzv_watch(a).ending, ROUND_WELL);
     rdzv_leave(a, &(round_departure){.restarts = 3});
     assert_round(a, 2, 2, 0);
     assert_round(b, 2, 2, 1);
     ck_assert_int_eq(rdzv_watch(b).now->restarts, 3);
-    rdzv_close(b);
-    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS).reason, "node 1", "hostB",
-                 "is lost");
+    stop(b);
+    ASSERT_FACTS(await_phase(a, RDZV_LEAVES, SOON_MS).reason, "node 1", "hostB", "is lost");
     ck_assert_int_eq(rdzv_watch(a).ending, ROUND_BADLY);
-    rdzv_close(a);
+    stop(a);
 }
 END_TEST
 
 START_TEST(a_node_that_is_cut_off_leaves_before_the_others_go_on)
 {
     rdzv_handle *a = start('A', two), *b = start('B', two);
-    rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
-    rendezvous_phase_await(b, RDZV_RUNS, SOON_MS);
-    rdzv_close(a);
+    await_phase(a, RDZV_RUNS, SOON_MS);
+    await_phase(b, RDZV_RUNS, SOON_MS);
+    stop(a);
     a = start('C', one_or_two);
-    ASSERT_FACTS(rendezvous_phase_await(b, RDZV_LEAVES, SOON_MS).reason, "hostA", "is lost");
+    ASSERT_FACTS(await_phase(b, RDZV_LEAVES, SOON_MS).reason, "hostA", "is lost");
     rdzv_leave(b, &(round_departure){0});
     assert_round(b, 2, 2, 0);
     assert_round(a, 2, 2, 1);
 
     pthread_mutex_lock(&service.lock);
     snprintf(service.cut, sizeof service.cut, "hostB_1_1");
+    note_change();
     pthread_mutex_unlock(&service.lock);
-    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS).reason, "node 0", "hostB",
-                 "is lost");
-    ck_assert(clock_passed(rdzv_watch(b).valid_until_ns));
-    ASSERT_FACTS(rendezvous_phase_await(b, RDZV_LEAVES, SOON_MS).reason, "lease",
-                 "has not answered");
+    ASSERT_FACTS(await_phase(a, RDZV_LEAVES, SOON_MS).reason, "node 0", "hostB", "is lost");
+    ck_assert(virtual_clock_passed(rdzv_watch(b).valid_until_ns));
+    ASSERT_FACTS(await_phase(b, RDZV_LEAVES, SOON_MS).reason, "lease", "has not answered");
     rdzv_leave(a, &(round_departure){0});
     assert_round(a, 3, 1, 0);
-    rdzv_close(a);
-    rdzv_close(b);
+    stop(a);
+    stop(b);
 }
 END_TEST
 
@@ -307,19 +355,19 @@ START_TEST(a_node_named_lost_is_not_waited_for)
     assert_round(a, 1, 1, 0);
     rdzv_handle *b = start('B', one_or_two);
     const char *lost[] = {"hostB_1_1"};
-    rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS);
+    await_phase(a, RDZV_LEAVES, SOON_MS);
     rdzv_leave(a, &(round_departure){0});
     assert_round(a, 2, 2, 0);
     assert_round(b, 2, 2, 1);
     rdzv_leave(a, &(round_departure){.lost = lost, .n_lost = 1});
     assert_round(a, 3, 1, 0);
-    rendezvous_phase_await(b, RDZV_LEAVES, SOON_MS);
+    await_phase(b, RDZV_LEAVES, SOON_MS);
     rdzv_leave(b, &(round_departure){0});
-    rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS);
+    await_phase(a, RDZV_LEAVES, SOON_MS);
     rdzv_leave(a, &(round_departure){0});
     assert_round(b, 4, 2, 1);
-    rdzv_close(a);
-    rdzv_close(b);
+    stop(a);
+    stop(b);
 }
 END_TEST
 
@@ -328,9 +376,9 @@ START_TEST(who_waits_in_vain_says_for_what)
     rdzv_options options = two;
     options.join_ms = 200;
     rdzv_handle *a = start('A', options);
-    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "no round", "1 of 2",
+    ASSERT_FACTS(await_phase(a, RDZV_FAILED, SOON_MS).reason, "no round", "1 of 2",
                  "hostA (2 ranks)");
-    rdzv_close(a);
+    stop(a);
 }
 END_TEST
 
@@ -342,17 +390,17 @@ START_TEST(a_slow_service_forms_rounds_and_is_named)
     options.join_ms = 20000;
     service.delay_ms = 600;
     rdzv_handle *a = start('A', options), *b = start('B', options);
-    rendezvous_phase_await(a, RDZV_RUNS, 2 * SOON_MS);
-    rendezvous_phase_await(b, RDZV_RUNS, 2 * SOON_MS);
-    rdzv_close(a);
-    rdzv_close(b);
+    await_phase(a, RDZV_RUNS, 2 * SOON_MS);
+    await_phase(b, RDZV_RUNS, 2 * SOON_MS);
+    stop(a);
+    stop(b);
     free(service.state);
     service.state = NULL;
     options.join_ms = 1500;
     rdzv_handle *c = start('C', options);
-    ASSERT_FACTS(rendezvous_phase_await(c, RDZV_FAILED, 2 * SOON_MS).reason, "no round", "is slow",
-                 "takes 0.", "lasts 3 s", "keep_alive_interval");
-    rdzv_close(c);
+    ASSERT_FACTS(await_phase(c, RDZV_FAILED, 2 * SOON_MS).reason, "no round", "is slow", "takes 0.",
+                 "lasts 3 s", "keep_alive_interval");
+    stop(c);
 }
 END_TEST
 
@@ -368,23 +416,23 @@ START_TEST(a_call_takes_a_third_of_a_lease_at_most)
     options.join_ms = 200;
     snprintf(service.cut, sizeof service.cut, "hostA_1_1");
     rdzv_handle *a = start('A', options);
-    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "has not answered",
-                 "slower", settings[_i]);
+    ASSERT_FACTS(await_phase(a, RDZV_FAILED, SOON_MS).reason, "has not answered", "slower",
+                 settings[_i]);
     ck_assert_int_eq(service.timeout_ms, want_ms[_i]);
-    rdzv_close(a);
+    stop(a);
 }
 END_TEST
 
 START_TEST(a_job_without_its_store_ends)
 {
     rdzv_handle *a = start('A', one_or_two);
-    rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
+    await_phase(a, RDZV_RUNS, SOON_MS);
     pthread_mutex_lock(&service.lock);
     service.refuses = true;
+    note_change();
     pthread_mutex_unlock(&service.lock);
-    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "store is gone",
-                 "nobody listens");
-    rdzv_close(a);
+    ASSERT_FACTS(await_phase(a, RDZV_FAILED, SOON_MS).reason, "store is gone", "nobody listens");
+    stop(a);
 }
 END_TEST
 
@@ -394,17 +442,18 @@ START_TEST(a_store_that_answers_no_more_is_gone)
     rdzv_options options = one_or_two;
     options.join_ms = 60000;
     rdzv_handle *a = start('A', options);
-    rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
+    await_phase(a, RDZV_RUNS, SOON_MS);
     pthread_mutex_lock(&service.lock);
     snprintf(service.cut, sizeof service.cut, "hostA_1_1");
+    note_change();
     pthread_mutex_unlock(&service.lock);
-    rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS);
+    await_phase(a, RDZV_LEAVES, SOON_MS);
     rdzv_leave(a, &(round_departure){0});
-    int64_t start_ns = clock_now_ns();
-    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "store is gone", "cut off",
+    int64_t start_ns = virtual_clock_ns();
+    ASSERT_FACTS(await_phase(a, RDZV_FAILED, SOON_MS).reason, "store is gone", "cut off",
                  "has not answered");
-    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
-    rdzv_close(a);
+    ck_assert_double_lt((double)(virtual_clock_ns() - start_ns) * 1e-9, 2.0);
+    stop(a);
 }
 END_TEST
 
@@ -414,9 +463,9 @@ START_TEST(nonsense_at_the_service_is_named)
     rdzv_options options = two;
     options.join_ms = 60000; /* it is not waited for */
     rdzv_handle *a = start('A', options);
-    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "mnist_ddp/rdzv/job/state",
+    ASSERT_FACTS(await_phase(a, RDZV_FAILED, SOON_MS).reason, "mnist_ddp/rdzv/job/state",
                  "127.0.0.1:29400", "26 bytes", "{\"format\": 2", "no number", "--rdzv-id");
-    rdzv_close(a);
+    stop(a);
 }
 END_TEST
 
@@ -425,7 +474,8 @@ static void overwrite_state(const char *with)
     pthread_mutex_lock(&service.lock);
     free(service.state);
     service.state = with != NULL ? strdup(with) : NULL;
-    service.state_revision = ++service.revision;
+    note_change();
+    service.state_revision = service.revision;
     pthread_mutex_unlock(&service.lock);
 }
 
@@ -433,27 +483,27 @@ static void overwrite_state(const char *with)
 START_TEST(a_round_goes_on_beside_nonsense)
 {
     rdzv_handle *a = start('A', two), *b = start('B', two);
-    rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
-    rendezvous_phase_await(b, RDZV_RUNS, SOON_MS);
+    await_phase(a, RDZV_RUNS, SOON_MS);
+    await_phase(b, RDZV_RUNS, SOON_MS);
     overwrite_state("\x8f\xff random");
     rdzv_leave(a, &(round_departure){0});
-    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_FAILED, SOON_MS).reason, "mnist_ddp/rdzv/job/state",
-                 "9 bytes", "--rdzv-id");
+    ASSERT_FACTS(await_phase(a, RDZV_FAILED, SOON_MS).reason, "mnist_ddp/rdzv/job/state", "9 bytes",
+                 "--rdzv-id");
     ck_assert_int_eq(rdzv_watch(b).phase, RDZV_RUNS);
-    rdzv_close(a);
-    rdzv_close(b);
+    stop(a);
+    stop(b);
 }
 END_TEST
 
 START_TEST(a_job_ends_with_its_state)
 {
     rdzv_handle *a = start('A', one_or_two);
-    rendezvous_phase_await(a, RDZV_RUNS, SOON_MS);
+    await_phase(a, RDZV_RUNS, SOON_MS);
     overwrite_state(NULL);
-    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_LEAVES, SOON_MS).reason, "lost", "state");
+    ASSERT_FACTS(await_phase(a, RDZV_LEAVES, SOON_MS).reason, "lost", "state");
     rdzv_leave(a, &(round_departure){0});
-    ASSERT_FACTS(rendezvous_phase_await(a, RDZV_CLOSED, SOON_MS).reason, "lost the job's");
-    rdzv_close(a);
+    ASSERT_FACTS(await_phase(a, RDZV_CLOSED, SOON_MS).reason, "lost the job's");
+    stop(a);
 }
 END_TEST
 
@@ -498,6 +548,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("dynamic_rendezvous");
+    virtual_clock_enter(); /* a test's own thread */
     TCase *core = suite_case(suite, "core", 20);
     tcase_add_test(core, nodes_form_a_round_and_close_the_job);
     tcase_add_test(core, a_newcomer_is_taken_in);
