@@ -4,9 +4,9 @@
 #include "app/common/event_log.h"
 #include "app/common/exit_codes.h"
 #include "app/common/stop_signals.h"
-#include "app/launch/agent_channel.h"
+#include "app/launch/agent_store.h"
 #include "app/launch/health_check.h"
-#include "app/launch/outcome.h"
+#include "app/launch/roster.h"
 #include "app/launch/workers.h"
 #include "base/clock.h"
 #include "base/host.h"
@@ -27,8 +27,8 @@ enum {
     LEAVE_MS = 2000,   /* to leave at once */
     CANCEL_MS = 1000,  /* how long an agent that was told to stop may take to join no more */
     OUTCOME_MS = 3000, /* for node 0's outcome, after the agent was told to stop */
-    ROUNDS_FDS = 32,   /* the store, the rendezvous, the channel and a rank, with room */
-    /* Stop, child, channel, rounds, and the console's; the workers' come after them. */
+    ROUNDS_FDS = 32,   /* the store, the rendezvous, the roster and a rank, with room */
+    /* Stop, child, roster, rounds, and the console's; the workers' come after them. */
     FIXED_FDS = 4 + OUTPUT_CONSOLE_FDS,
 };
 
@@ -49,16 +49,16 @@ typedef struct agent {
     worker_spec *spec;
     output_console console;
     stop_signals signals;
-    store_server *server;         /* if this node serves it; elastic: each serves one */
-    health_check *health;         /* NULL: nobody asks */
-    event_log *events;            /* NULL: none are kept */
-    rounds rounds;                /* elastic */
-    agent_channel *channel;       /* several nodes */
-    agent_channel_snapshot nodes; /* what was last heard of them; one node: nothing */
+    store_server *server; /* if this node serves it; elastic: each serves one */
+    health_check *health; /* NULL: nobody asks */
+    event_log *events;    /* NULL: none are kept */
+    rounds rounds;        /* elastic */
+    roster *roster;       /* several nodes */
+    roster_news nodes;    /* what was last heard of them; one node: nothing */
     worker_group group;
     struct pollfd *polled; /* for wait_once() */
     char id[ROUND_ID_BYTES];
-    bool has_lost_thread; /* a channel hangs, and was left to itself */
+    bool has_lost_thread; /* a roster hangs, and was left to itself */
     int64_t memory_kills; /* memory_was_short */
     bool anything_failed;
 
@@ -248,7 +248,7 @@ static int64_t time_to_stop_ms(const agent *self)
 {
     const worker_spec *spec = self->spec;
     bool late = !spec->policy.own && clock_passed(self->rounds.news.valid_until_ns);
-    return late ? spec->keep_alive_ms * spec->keep_alive_misses / 20 : spec->policy.stop_ms;
+    return late ? worker_spec_lease_ms(spec) / 20 : spec->policy.stop_ms;
 }
 
 /* The workers end the round: those of ours at a step that all ranks agree on, or at once if not all
@@ -307,8 +307,8 @@ static void take_end(agent *self, worker *w)
         return;
     worker_group_note_failure(&self->group, w);
     log_leaving(self, "a rank of this node has failed");
-    if (self->state == AGENT_RUNNING && self->channel != NULL)
-        agent_channel_tell_trouble(self->channel);
+    if (self->state == AGENT_RUNNING)
+        roster_tell_trouble(self->roster);
     if (self->state == AGENT_RUNNING || self->state == AGENT_SAVING)
         enter_failing(self);
     else if (awaits_cause(self))
@@ -321,7 +321,7 @@ static void take_departures(agent *self)
     if (self->state != AGENT_RUNNING || !worker_group_some_wait(&self->group))
         return;
     log_leaving(self, "a rank of this node has lost others");
-    agent_channel_tell_trouble(self->channel);
+    roster_tell_trouble(self->roster);
     enter_failing(self);
 }
 
@@ -383,8 +383,8 @@ static void take_signals(agent *self)
         if (!has_workers(self))
             continue;
         take_signal(self, signal);
-        if (self->channel != NULL && self->state >= AGENT_STOPPING)
-            agent_channel_tell_trouble(self->channel);
+        if (self->state >= AGENT_STOPPING)
+            roster_tell_trouble(self->roster);
     }
 }
 
@@ -392,7 +392,7 @@ static void take_signals(agent *self)
 static void take_news(agent *self)
 {
     bool was_cut_off = self->nodes.failure != NULL;
-    self->nodes = agent_channel_look(self->channel);
+    self->nodes = roster_watch(self->roster);
     bool cut_off = self->nodes.failure != NULL;
     if (cut_off && !was_cut_off && self->nodes.joined)
         log_line(is_elastic(self) ? LOG_WARNING : LOG_ERROR, "node %d: %s", self->spec->node_rank,
@@ -474,14 +474,15 @@ static void tell_health(const agent *self)
 static status wait_once(agent *self, int wait_ms)
 {
     struct pollfd *fds = self->polled;
-    int n = 4, channel_fd = self->channel != NULL ? agent_channel_fd(self->channel) : -1;
+    int n = 4;
     int lease_ms = clock_remaining_ms(lease_end_ns(self));
     if (wait_ms < 0 || wait_ms > lease_ms)
         wait_ms = lease_ms;
     int rounds_fd = is_elastic(self) ? rdzv_fd(self->rounds.rdzv) : -1;
     fds[0] = (struct pollfd){.fd = self->signals.fd, .events = POLLIN};
     fds[1] = (struct pollfd){.fd = self->group.child_fd, .events = POLLIN};
-    fds[2] = (struct pollfd){.fd = channel_fd, .events = POLLIN}; /* poll() passes over -1 */
+    fds[2] = (struct pollfd){.fd = roster_fd(self->roster),
+                             .events = POLLIN}; /* poll() passes over -1 */
     fds[3] = (struct pollfd){.fd = rounds_fd, .events = POLLIN};
     n += output_console_poll(&self->console, fds + n);
     int group_at = n;
@@ -543,8 +544,8 @@ static status start_attempt(agent *self)
     self->kills_next = self->not_started = false;
     self->leaves = is_elastic(self) && self->rounds.news.phase != RDZV_RUNS;
     self->signal_ns = 0;
-    if (self->channel != NULL)
-        agent_channel_start(self->channel, self->number);
+    if (self->roster != NULL)
+        roster_start_attempt(self->roster, self->number);
     take_signals(self);
     self->signal = self->signals.first;
     enter(self, AGENT_RUNNING, 0);
@@ -553,13 +554,12 @@ static status start_attempt(agent *self)
         LOG_E("%s", status_text());
         self->not_started = true;
         enter_stopping(self, SIGTERM, self->spec->policy.stop_ms);
-        if (self->channel != NULL)
-            agent_channel_tell_trouble(self->channel);
+        roster_tell_trouble(self->roster);
     }
     if (!is_elastic(self))
         log_beginning(self);
     log_workers(self, kept);
-    if (self->channel != NULL)
+    if (self->roster != NULL)
         take_news(self);
     if (self->group.running == 0)
         self->state = how_it_ended(self);
@@ -631,19 +631,19 @@ static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
     return worker_group_create(&start, &self->console, &self->group);
 }
 
-/* The channel is done with. If its thread hangs it is left to itself. */
-static void close_channel(agent *self)
+/* The roster is done with. If its thread hangs it is left to itself. */
+static void close_roster(agent *self)
 {
-    bool ended = agent_channel_destroy(self->channel);
+    bool ended = roster_destroy(self->roster);
     self->has_lost_thread = self->has_lost_thread || !ended;
-    self->channel = NULL;
-    self->nodes = (agent_channel_snapshot){0};
+    self->roster = NULL;
+    self->nodes = (roster_news){0};
 }
 
 /* Frees the agent. Returns `code`, or what to exit with instead. */
 static int agent_close(agent *self, int code)
 {
-    close_channel(self);
+    close_roster(self);
     bool is_last_thread = !self->has_lost_thread;
     if (end_waiting(self) != STATUS_OK)
         LOG_E("%s", status_text());
@@ -689,12 +689,14 @@ static status fail_unmet(const agent *self, const char *why)
                 (double)self->spec->join_ms * 1e-3, why);
 }
 
-/* Elastic: waits for a round that this node is in, and begins it. *over: there will be none, and
- * *code is what to exit with. */
+/* The list of nodes of the next attempt: a static job's is known. Elastic: waits for a round that
+ * this node is in, and begins it. *over: there will be none, and *code is what to exit with. */
 static status await_round(agent *self, bool *over, int *code)
 {
     const rdzv_news *news = &self->rounds.news;
     const int64_t since_ns = self->rounds.unmet_ns;
+    if (!is_elastic(self))
+        return STATUS_OK;
     *code = EXIT_CODE_RENDEZVOUS;
     event_log_waits(self->events, self->spec->now.round);
     look_at_rounds(self);
@@ -757,20 +759,20 @@ static void part(agent *self, parting how)
     rdzv_leave(r->rdzv, &word);
 }
 
-/* Elastic: what the round leaves behind. The channel knows who is lost. */
+/* Elastic: what the round leaves behind. The roster knows who is lost. */
 static void clear_round(agent *self)
 {
-    for (int node = 0; self->nodes.known != NULL && node < self->spec->nnodes; node++)
-        if (self->nodes.known[node].lost)
+    for (int node = 0; self->nodes.failure != NULL && node < self->spec->nnodes; node++)
+        if (roster_has_lost(self->roster, node))
             note_lost(self, node);
-    close_channel(self);
+    close_roster(self);
     store_server_forget(self->server);
 }
 
 /* The nodes have not met. Those of an elastic job try it again in the next round. */
 static status give_up_meeting(agent *self, int *code)
 {
-    const agent_channel_snapshot *nodes = &self->nodes;
+    const roster_news *nodes = &self->nodes;
     if (self->signals.first != 0)
         return stopped_while(self, "the nodes were joining", code);
     if (!is_elastic(self))
@@ -789,23 +791,18 @@ static status give_up_meeting(agent *self, int *code)
     return STATUS_OK;
 }
 
-/* Several nodes: all agents of the job, or of the round, meet before any starts a worker. They stay
- * in touch until the job ends, or the round. *met: they have. */
-static status meet(agent *self, bool *met, int *code)
+/* Several nodes: all agents of the job, or of the round, meet. *met: they have. */
+static status join_roster(agent *self, bool *met, int *code)
 {
-    const agent_channel_snapshot *nodes = &self->nodes;
+    const roster_news *nodes = &self->nodes;
     int64_t cancel_ns = 0;
-    *met = true;
     *code = EXIT_CODE_RENDEZVOUS;
-    if (self->channel != NULL || (self->spec->nnodes == 1 && !is_elastic(self)))
-        return STATUS_OK;
-    TRY(agent_channel_create(self->spec, self->spec->node_rank == 0 ? self->server : NULL,
-                             &self->channel));
+    TRY(roster_create(self->spec, self->spec->node_rank == 0 ? self->server : NULL, &self->roster));
     while (!nodes->joined && nodes->failure == NULL &&
            (cancel_ns == 0 || !clock_passed(cancel_ns))) {
         bool over = is_elastic(self) && self->rounds.news.phase != RDZV_RUNS;
         if ((over || self->signals.first != 0) && cancel_ns == 0) {
-            agent_channel_cancel_join(self->channel);
+            roster_cancel_join(self->roster);
             cancel_ns = clock_deadline_ns(CANCEL_MS);
         }
         TRY(wait_once(self, cancel_ns == 0 ? -1 : clock_remaining_ms(cancel_ns)));
@@ -817,6 +814,24 @@ static status meet(agent *self, bool *met, int *code)
         node_count_apply(self->spec, nodes->nnodes);
         self->group.n = self->spec->nproc;
     }
+    return STATUS_OK;
+}
+
+/* Before any node starts a worker all have met. They stay in touch until the job ends, or the
+ * round. */
+static status meet(agent *self, bool *met, int *code)
+{
+    const worker_spec *spec = self->spec;
+    char ranks[SPEC_RANKS_BYTES];
+    *met = true;
+    if (self->roster == NULL && (spec->nnodes > 1 || is_elastic(self)))
+        TRY(join_roster(self, met, code));
+    if (*met && is_elastic(self))
+        self->number = (int)spec->now.round;
+    else if (*met && self->number == 0)
+        log_line(spec->nnodes > 1 ? LOG_INFO : LOG_DEBUG,
+                 "node %d of %d: %s; the store is at %s:%d", spec->node_rank, spec->nnodes,
+                 worker_spec_ranks(spec, ranks), spec->master_addr, spec->master_port);
     return STATUS_OK;
 }
 
@@ -838,31 +853,31 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
 {
     int64_t deadline_ns = 0;
     node_report told = *own;
-    if (self->channel == NULL)
+    if (self->roster == NULL)
         return group_outcome_make(own, 1, self->spec, out);
     if (self->nodes.failure == NULL)
-        agent_channel_tell_report(self->channel, own);
+        roster_tell_report(self->roster, own);
     while (!self->nodes.has_outcome && self->nodes.failure == NULL) {
         int signal = self->signals.first;
         if (deadline_ns == 0 && signal != 0)
             deadline_ns = clock_deadline_ns(OUTCOME_MS);
         if (deadline_ns != 0 && clock_passed(deadline_ns)) {
             /* The others shall not wait for this node in the next attempt, should there be one. */
-            agent_channel_start(self->channel, self->number + 1);
-            agent_channel_tell_report(self->channel,
-                                      &(node_report){.state = AGENT_SIGNALED, .signal = signal});
+            roster_start_attempt(self->roster, self->number + 1);
+            roster_tell_report(self->roster,
+                               &(node_report){.state = AGENT_SIGNALED, .signal = signal});
             return decide_alone(self, own, out);
         }
         if (signal != told.signal) { /* node 0 starts no further attempt */
             told.signal = signal;
-            agent_channel_tell_report(self->channel, &told);
-            agent_channel_tell_trouble(self->channel);
+            roster_tell_report(self->roster, &told);
+            roster_tell_trouble(self->roster);
         }
         TRY(wait_once(self, deadline_ns != 0 ? clock_remaining_ms(deadline_ns) : -1));
     }
     if (!self->nodes.has_outcome)
         return decide_alone(self, own, out);
-    *out = agent_channel_take_outcome(self->channel);
+    *out = roster_take_outcome(self->roster);
     return group_outcome_doubt(own, self->spec, out);
 }
 
@@ -915,6 +930,19 @@ static status leave_round(agent *self, const group_outcome *outcome, bool *again
     return STATUS_OK;
 }
 
+/* What follows the attempt. *again: another one does; a static job's is with the same nodes. */
+static status end_attempt(agent *self, const group_outcome *outcome, bool *again, int *code)
+{
+    if (is_elastic(self))
+        return leave_round(self, outcome, again, code);
+    *again = outcome->again;
+    self->number += *again;
+    self->spec->now.restarts += *again;
+    if (*again && self->roster == NULL)
+        store_server_forget(self->server);
+    return STATUS_OK;
+}
+
 /* Serves or finds the store. An elastic job's nodes then announce themselves where they meet. */
 static status open_job(agent *self, int *code)
 {
@@ -946,39 +974,20 @@ static status open_job(agent *self, int *code)
 /* Attempt after attempt, or round after round, until none follows. *code: what to exit with. */
 static status run_job(agent *self, int *code)
 {
-    const worker_spec *spec = self->spec;
-    char ranks[SPEC_RANKS_BYTES];
     TRY(open_job(self, code));
     for (bool again = true; again;) {
         bool over = false, met = false;
         group_outcome outcome;
-        if (is_elastic(self))
-            TRY(await_round(self, &over, code));
+        TRY(await_round(self, &over, code));
         if (over)
             return STATUS_OK;
         TRY(meet(self, &met, code));
         if (!met)
             continue;
-        if (is_elastic(self))
-            self->number = (int)spec->now.round;
-        else if (self->number == 0)
-            log_line(spec->nnodes > 1 ? LOG_INFO : LOG_DEBUG,
-                     "node %d of %d: %s; the store is at %s:%d", spec->node_rank, spec->nnodes,
-                     worker_spec_ranks(spec, ranks), spec->master_addr, spec->master_port);
         *code = EXIT_CODE_INTERNAL;
         TRY(run_attempt(self));
         TRY(conclude(self, code, &outcome));
-        status st = STATUS_OK;
-        if (is_elastic(self))
-            st = leave_round(self, &outcome, &again, code);
-        else
-            again = outcome.again;
-        if (again && !is_elastic(self)) { /* with the same nodes */
-            self->number++;
-            self->spec->now.restarts++;
-            if (self->channel == NULL)
-                store_server_forget(self->server);
-        }
+        status st = end_attempt(self, &outcome, &again, code);
         group_outcome_free(&outcome);
         TRY(st);
     }
@@ -1000,6 +1009,6 @@ int agent_run(worker_spec *spec, int64_t started_ns)
         self->console.hurried = true;
     }
     if (st != STATUS_OK && self->nodes.joined)
-        agent_channel_tell_report(self->channel, &(node_report){.state = AGENT_BROKEN});
+        roster_tell_report(self->roster, &(node_report){.state = AGENT_BROKEN});
     return agent_close(self, code);
 }

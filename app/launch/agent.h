@@ -13,7 +13,7 @@
  * RUNNING and FAILING go on to LEAVING in an elastic job whose round is over, or that ends for this
  * node by a signal. As soon as no worker is left, in whatever state that is, the attempt has ended:
  * SUCCEEDED, PREEMPTED, DIVERGED, SIGNALED, STOPPED, LEFT, FAILED or BROKEN. Node 0 hears that of
- * all nodes (agent_channel.h) and decides what all do next (outcome.h). The times are those of
+ * all nodes (roster.h) and decides what all do next (outcome.h). The times are those of
  * shutdown_policy (worker_spec.h).
  */
 #ifndef MNIST_DDP_APP_LAUNCH_AGENT_H

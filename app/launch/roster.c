@@ -1,298 +1,143 @@
 #include "app/launch/roster.h"
 
+#include "app/common/exit_codes.h"
 #include "app/common/machine.h"
-#include "app/options/options_table.h"
+#include "app/launch/agent_store.h"
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/membership.h"
 #include "dist/net/socket.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 enum {
+    /* While the nodes come. */
     FIRST_LINE_MS = 1000, /* until the first line about waiting */
     NEXT_LINE_MS = 5000,  /* until each line after it */
-    CONNECT_MS = 500,     /* one attempt to connect */
-    GONE_MS = 500,        /* elastic: nobody listens where node 0 has listened */
-    STRANGER_MS = 5000,   /* what does not speak as our agent after this is something else */
+    COME_MS = 5000,       /* elastic: so long a node may take to come, if its lease is as long */
     LINGER_MS = 400,      /* a failure stays readable for the others */
-    BEAT_MS = 50,         /* while the nodes come: from one heartbeat to the next */
+    BEAT_MS = 50,         /* from one heartbeat to the next */
+
+    /* Afterwards. */
+    RETRY_MS = 100,
+    QUIT_MS = 2000,
+    FIRST_END_LINE_MS = 10000, /* node 0's, of who goes on while others have ended */
+    NEXT_END_LINE_MS = 60000,
+    SILENT_BEATS = 2,        /* heartbeats: after so many a node is said to be silent */
+    RETURN_MS = 3000,        /* for an agent to come back whose connection was closed */
+    ELASTIC_RETURN_MS = 400, /* who lives comes back as a newcomer then */
+
+    WHO_BYTES = 320,
+    TOKEN_BYTES = WHO_BYTES + 60,
     LIST_BYTES = 400,
-    WHY_BYTES = 700,
+    WHY_BYTES = 1024,
     SETTINGS_BYTES = 256 + AGREEMENT_BYTES,
 };
 
-void roster_who(const worker_spec *spec, char out[ROSTER_WHO_BYTES])
+/* What this agent tells the others: keys of the store. Each is sent until the store is known to
+ * have it, and once more over each new connection. A word replaces the one before of its kind.
+ * Reports are of two kinds in turn, as the next attempt's may come before the last is sent. */
+typedef enum word_kind { WORD_TROUBLE, WORD_REPORT, WORDS = WORD_REPORT + 2 } word_kind;
+
+typedef struct word {
+    keys_text key;
+    char *text; /* NULL: none */
+    bool sent;
+} word;
+
+/* What the agent and the thread share, under the lock. But each of them reads without it what it
+ * alone sets. Once the thread has ended, the agent needs no lock. */
+typedef struct shared_state {
+    /* The agent's. */
+    int attempt;
+    bool reported;    /* it has said how the attempt ended here */
+    int told_trouble; /* the last attempt whose trouble it has reported; -1. Without the lock */
+
+    /* The thread's. */
+    bool joined;
+    status failed;         /* `why`; STATUS_OK: not */
+    bool finished;         /* it touches the roster no more */
+    int trouble_attempt;   /* the last one that is known to be in trouble; -1 */
+    int outcome_attempt;   /* the last one whose outcome is known; -1 */
+    group_outcome outcome; /* that attempt's, until the agent takes it */
+    word words[WORDS];     /* the agent puts them, the thread sends them */
+} shared_state;
+
+typedef struct roster_node {
+    char token[TOKEN_BYTES];   /* "<who>#<token>": the latest agent that held the number; "" */
+    bool there;                /* the key is: its connection is open */
+    bool lost;                 /* it has not come in time, or is gone */
+    int64_t set;               /* the revision of its latest heartbeat */
+    int64_t heard_ns, gone_ns; /* when that was seen; since when the key is gone; 0 */
+} roster_node;
+
+/* From the connection to the start of all. */
+typedef struct joining {
+    membership nodes; /* all of the job; this one has no number yet */
+    bool *there;      /* spec.nnodes of them */
+    int64_t start_ns, line_ns, deadline_ns;
+    node_count count;
+    int64_t complete_ns; /* since when all are there; 0: they are not */
+} joining;
+
+/* Node 0's: how the nodes' workers ended in an attempt. */
+typedef struct coordinator {
+    node_report *reports; /* by node; AGENT_JOINING: it has not reported yet */
+    int attempt;
+    bool decided;
+    int alarmed_by;  /* the node whose report made this one stop all others; -1: none */
+    int64_t line_ns; /* when to say who has not ended; 0: not yet */
+} coordinator;
+
+struct roster {
+    worker_spec spec;     /* a copy that owns `now`; of counts_nodes: complete once all are there */
+    store_server *server; /* node 0's agent, borrowed; the others': NULL */
+    char prefix[SPEC_RUN_ID_BYTES + 24]; /* all keys': "<run id>/", elastic "<run id>/<round>/" */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    shared_state shared;
+    int agent_fd, thread_fd; /* eventfds: wake the agent, the thread */
+    atomic_bool quit;
+    atomic_bool join_cancelled; /* set whenever `quit` is */
+
+    /* The thread's; the agent reads `why`, `who`, its number and who is lost after it was told. */
+    char why[WHY_BYTES];
+    char who[WHO_BYTES]; /* this agent: "hostA at eth0 (10.0.0.1), pid 4711" */
+    int member;          /* this node's number; -1: none yet */
+    roster_node *nodes;  /* spec.nnodes as it was */
+
+    /* The thread's own. */
+    store *client; /* NULL: there is no connection */
+    char token[TOKEN_BYTES];
+    int64_t own_set;  /* the revision of its latest heartbeat; 0: none */
+    int64_t revision; /* as of which the nodes are */
+    joining join;
+    coordinator node_0;   /* without reports: this is another node's */
+    int attempt;          /* as in `shared` when this turn began */
+    bool reported;        /* likewise */
+    int64_t heartbeat_ns; /* when the next one is due */
+    int64_t stopped_ns;   /* how long this process did not run, since the last good turn; 0 */
+};
+
+static void unlock_and_wake_agent(roster *r)
 {
-    char host[128] = "?", way[SOCKET_ROUTE_BYTES] = "";
-    if (gethostname(host, sizeof host - 1) != 0)
-        strcpy(host, "?");
-    if (spec->local_addr[0] == '\0')
-        socket_route_describe(spec->master_addr, way);
-    const char *address = spec->local_addr[0] != '\0' ? spec->local_addr : way;
-    snprintf(out, ROSTER_WHO_BYTES, "%.60s%s%.90s, pid %d", host, address[0] != '\0' ? " at " : "",
-             address, (int)getpid());
+    pthread_mutex_unlock(&r->lock);
+    eventfd_write(r->agent_fd, 1);
 }
 
-/* The store. */
-
-enum { ADDED = 5, ADDED_BYTES = SPEC_ADDRESS_BYTES + 32 };
-
-/* Node 0's address as it was given, else one of this machine's. */
-static const char *address_of(const worker_spec *spec, local_address list[LOCAL_NETWORK_MAX])
-{
-    int n = local_network_list(list), i = 0;
-    while (i < n && (list[i].loopback || list[i].link_local))
-        i++;
-    bool replaced =
-        !spec->store_on_loopback && socket_address_says_loopback(spec->master_addr) && i < n;
-    return replaced ? list[i].number : spec->master_addr;
-}
-
-static bool was_typed(const worker_spec *spec, const char *name)
-{
-    return options_value_source(spec->opts, name) == SOURCE_COMMAND_LINE;
-}
-
-/* The flags that end the line's own. The last one of a name counts. Returns how many. */
-static int list_added(const worker_spec *spec, int node, char out[ADDED][ADDED_BYTES])
-{
-    local_address list[LOCAL_NETWORK_MAX];
-    const char *address = address_of(spec, list);
-    bool typed = was_typed(spec, "rdzv-endpoint") ||
-                 (was_typed(spec, "master-addr") && strcmp(address, spec->opts->master_addr) == 0);
-    int n = 0;
-    if (node >= 0)
-        snprintf(out[n++], ADDED_BYTES, "--node-rank=%d", node);
-    else
-        snprintf(out[n++], ADDED_BYTES, "--node-rank=N");
-    if (!typed)
-        snprintf(out[n++], ADDED_BYTES, "--master-addr=%s", address);
-    if (!was_typed(spec, "master-port") && !was_typed(spec, "rdzv-endpoint"))
-        snprintf(out[n++], ADDED_BYTES, "--master-port=%d", spec->master_port);
-    if (!was_typed(spec, "nnodes") && !spec->counts_nodes)
-        snprintf(out[n++], ADDED_BYTES, "--nnodes=%d", spec->nnodes);
-    if (options_given(spec->opts, "nproc-per-node") && !was_typed(spec, "nproc-per-node"))
-        snprintf(out[n++], ADDED_BYTES, "--nproc-per-node=%d", spec->nproc);
-    return n;
-}
-
-/* What to type on another node of a job whose nodes are numbered: this command, with its number. A
- * line for a shell: all that was typed here but --node-rank, and what is known here by other
- * ways: node 0's address, variables, a file. `node`: its number; -1: "N". Free with free(). NULL:
- * no memory, or the spec is of no command line. */
-static char *join_command(const worker_spec *spec, int node)
-{
-    char added[ADDED][ADDED_BYTES];
-    int argc = 0, n = 0;
-    char **argv = spec->opts != NULL ? spec->opts->command_line : NULL;
-    while (argv != NULL && argv[argc] != NULL)
-        argc++;
-    char **words = argc > 0 ? calloc((size_t)argc + ADDED + 1, sizeof *words) : NULL;
-    if (words == NULL)
-        return NULL;
-    int n_added = list_added(spec, node, added), end = 0;
-    while (end < argc && argv + end != spec->opts->program &&
-           (strcmp(argv[end], "--") != 0 || argv + end + 1 != spec->opts->program))
-        end++;
-    for (int i = 0; i < end; i++) {
-        int skipped = options_words_of(spec->opts, i, "node-rank");
-        if (skipped == 0)
-            words[n++] = argv[i];
-        else
-            i += skipped - 1;
-    }
-    for (int i = 0; i < n_added; i++)
-        words[n++] = added[i];
-    for (int i = end; i < argc; i++)
-        words[n++] = argv[i];
-    char *line = shell_words_line(words);
-    free(words);
-    return line;
-}
-
-/* The other nodes look for node 0 at master_addr: it should be an address of this machine. */
-static void check_address(const worker_spec *spec)
-{
-    char own[400];
-    if (spec->nnodes == 1 || spec->store_on_loopback || local_network_owns(spec->master_addr))
-        return;
-    local_network_describe(own, sizeof own);
-    LOG_W("%s is none of this machine's addresses (%s), but the other nodes look for node 0 there: "
-          "give all nodes node 0's address",
-          spec->master_addr, own);
-}
-
-bool agent_store_home(const worker_spec *spec, char *host, char *why)
-{
-    char ignored[SOCKET_ADDRESS_BYTES + 80];
-    why[0] = '\0';
-    snprintf(host, SOCKET_ADDRESS_BYTES, "%s", spec->master_addr);
-    return spec->store_on_loopback || socket_address_home(spec->master_addr, host, why) ||
-           (spec->local_addr[0] != '\0' && !local_network_owns(spec->master_addr) &&
-            socket_address_home(spec->local_addr, host, ignored));
-}
-
-/* Agents of one machine may know it by several names, and would listen at as many addresses. The
- * first to take this name is node 0; the system frees it when the process ends. */
-static bool claim_port(int port)
-{
-    char name[64];
-    int fd = -1;
-    snprintf(name, sizeof name, "mnist_ddp store %d", port);
-    return socket_listen_local(name, &fd) == STATUS_OK;
-}
-
-/* Whether another agent of this machine serves the store; then sets the spec's master_addr to where
- * it is. */
-static bool served_by_another(worker_spec *spec)
-{
-    enum { WAIT_MS = 2000, PAUSE_MS = 10 };
-    char there[SOCKET_ADDRESS_BYTES];
-    int64_t deadline_ns = clock_deadline_ns(WAIT_MS);
-    while (!claim_port(spec->master_port) && !clock_passed(deadline_ns)) {
-        int fd = -1;
-        bool listens = socket_address_own_listener(spec->master_port, there);
-        if (socket_connect(spec->master_addr, spec->master_port, clock_deadline_ns(CONNECT_MS),
-                           &fd) == STATUS_OK) {
-            close(fd);
-            return true;
-        }
-        if (listens) { /* and not at the address that was given */
-            LOG_I("another launcher of this machine was first, and its store listens at %.64s: "
-                  "going there instead of %s",
-                  there, spec->master_addr);
-            snprintf(spec->master_addr, sizeof spec->master_addr, "%.64s", there);
-            return true;
-        }
-        clock_sleep_ms(PAUSE_MS); /* the other one has the name, but does not listen yet */
-    }
-    return false;
-}
-
-/* What to type on the other nodes. */
-static void say_how_to_join(const worker_spec *spec)
-{
-    enum { LINES = 8 }; /* for more nodes one line must do */
-    bool one = spec->nnodes > LINES && !spec->counts_nodes;
-    int last = one || spec->counts_nodes ? 1 : spec->nnodes - 1;
-    if (spec->counts_nodes)
-        LOG_I("the nodes that come share %d ranks; give --nnodes=N to say how many will",
-              spec->world_size);
-    for (int node = 1; node <= last; node++) {
-        char *line = join_command(spec, one ? -1 : node);
-        if (line != NULL && one)
-            LOG_I("on node N, from 1 to %d: %s", spec->nnodes - 1, line);
-        else if (line != NULL)
-            LOG_I("on node %d: %s", node, line);
-        free(line);
-    }
-}
-
-status agent_store_open(worker_spec *spec, store_server **server)
-{
-    char own[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
-    *server = NULL;
-    if (spec->server == RDZV_HOST_ELSEWHERE)
-        return STATUS_OK;
-    const char *host = agent_store_home(spec, own, why) ? own : NULL;
-    int busy = -1; /* --inject=port-busy: a socket that stays open until the process ends */
-    if (spec->port_busy)
-        TRY(socket_listen(host, spec->master_port, &busy, &spec->master_port));
-    if (spec->server == RDZV_HOST_FIRST && served_by_another(spec))
-        return STATUS_OK;
-    if (spec->server == RDZV_HOST_HERE && worker_spec_is_elastic(spec) && spec->master_port != 0)
-        (void)claim_port(spec->master_port);
-    status st = store_server_create(host, spec->master_port, server);
-    if (st == STATUS_IO && spec->server == RDZV_HOST_FIRST)
-        return STATUS_OK; /* another was first: the client finds out who answers there */
-    TRY(st);
-    spec->master_port = store_server_port(*server);
-    if (!spec->store_on_loopback)
-        LOG_I("the store listens %s%s%s%s", host != NULL ? "at " : "on all addresses",
-              host != NULL ? host : ": ", host != NULL ? " only" : why,
-              "; who reaches it is trusted: use a private network");
-    check_address(spec);
-    if (!worker_spec_is_elastic(spec) && spec->nnodes > 1)
-        say_how_to_join(spec);
-    return STATUS_OK;
-}
-
-/* Serves the endpoint, if none does. An agent reaches its own store where it listens: the address
- * that others use need not lead back. */
-static status serve_endpoint(worker_spec *spec, store_server **server)
-{
-    char name[SOCKET_ADDRESS_BYTES];
-    spec->store_on_loopback = socket_address_says_loopback(spec->master_addr);
-    TRY(agent_store_open(spec, server));
-    const char *there = *server != NULL ? store_server_host(*server) : spec->master_addr;
-    socket_address_name(spec->master_addr, spec->master_port, name);
-    if (strcmp(strrchr(spec->endpoints, ':'), ":0") == 0)
-        LOG_I("on the other nodes: --rdzv-endpoint=%s", name);
-    socket_address_name(there, spec->master_port, name);
-    snprintf(spec->endpoints, sizeof spec->endpoints, "%s", name);
-    return STATUS_OK;
-}
-
-/* This machine, as the others know it: by the way to where all meet. One of etcd's endpoints may be
- * out of reach. */
-static status find_own_address(worker_spec *spec)
-{
-    char one[SPEC_ADDRESS_BYTES + 16], address[SPEC_ADDRESS_BYTES];
-    status st = STATUS_OK;
-    size_t length;
-    int port;
-    memcpy(spec->master_addr, spec->local_addr, sizeof spec->master_addr);
-    for (const char *at = spec->endpoints; spec->master_addr[0] == '\0';) {
-        const char *word = comma_list_next(&at, &length);
-        if (word == NULL)
-            break;
-        snprintf(one, sizeof one, "%.*s", (int)length, word);
-        const char *scheme_end = strstr(one, "://");
-        if (socket_address_parse(scheme_end != NULL ? scheme_end + 3 : one, 0, address,
-                                 sizeof address, &port) == STATUS_OK)
-            st = socket_route_source(address, spec->master_addr);
-    }
-    return st;
-}
-
-status agent_store_open_own(worker_spec *spec, store_server **server)
-{
-    *server = NULL;
-    if (spec->server != RDZV_HOST_ELSEWHERE)
-        TRY(serve_endpoint(spec, server));
-    if (*server != NULL)
-        return STATUS_OK;
-    TRY(find_own_address(spec));
-    spec->master_port = 0;
-    spec->server = RDZV_HOST_HERE;
-    spec->store_on_loopback = socket_address_says_loopback(spec->master_addr);
-    return agent_store_open(spec, server);
-}
-
-/* Who is there. */
-
-status roster_init(roster *r, worker_spec *spec, store_server *server, const atomic_bool *quit)
-{
-    *r = (roster){.spec = spec, .server = server, .quit = quit, .member = -1, .revision = -1};
-    if (worker_spec_is_elastic(spec))
-        snprintf(r->prefix, sizeof r->prefix, "%s/%lld/", spec->run_id, (long long)spec->now.round);
-    else
-        snprintf(r->prefix, sizeof r->prefix, "%s/", spec->run_id);
-    r->nodes = calloc((size_t)spec->nnodes, sizeof *r->nodes);
-    return r->nodes != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
-}
-
-void roster_close(roster *r)
-{
-    store_destroy(r->client);
-    free(r->nodes);
-}
+/* Who lives. */
 
 /* Sets this node's key, if that holds revision `expected` (0: none). */
 static status put_own(roster *r, int node, int64_t expected)
@@ -301,33 +146,13 @@ static status put_own(roster *r, int node, int64_t expected)
     return store_put(r->client, keys_make(r->prefix, KEYS_ALIVE, node).text, &how, &r->own_set);
 }
 
-void roster_holder(const roster_node *node, char who[ROSTER_WHO_BYTES])
+static void describe_holder(const roster_node *node, char who[WHO_BYTES])
 {
     int length = (int)strcspn(node->token, "#");
-    snprintf(who, ROSTER_WHO_BYTES, "%.*s", length > 0 ? length : 1,
-             length > 0 ? node->token : "?");
+    snprintf(who, WHO_BYTES, "%.*s", length > 0 ? length : 1, length > 0 ? node->token : "?");
 }
 
-status roster_beat(roster *r)
-{
-    char who[ROSTER_WHO_BYTES];
-    const roster_node *own = &r->nodes[r->member];
-    TRY(put_own(r, r->member, r->own_set));
-    if (r->own_set != 0)
-        return STATUS_OK;
-    TRY(roster_look(r)); /* it went with another connection, or is still there by one */
-    bool free_or_own = !own->there || strcmp(own->token, r->token) == 0;
-    if (free_or_own)
-        TRY(put_own(r, r->member, own->there ? own->set : 0));
-    if (free_or_own && r->own_set != 0)
-        return STATUS_OK;
-    roster_holder(own, who);
-    return FAIL(STATUS_INVALID,
-                "this process was silent for too long, and node %d is now held by another one (%s)",
-                r->member, who);
-}
-
-status roster_look(roster *r)
+static status look_who_lives(roster *r)
 {
     keys_text prefix = keys_make(r->prefix, KEYS_ALIVE "/", -1);
     store_watch_options how = {.prefix = prefix.text, .after = r->revision};
@@ -337,7 +162,7 @@ status roster_look(roster *r)
     if (living.revision == 0)
         return STATUS_OK; /* nothing has changed */
     r->revision = living.revision;
-    for (int i = 0; i < r->spec->nnodes; i++) {
+    for (int i = 0; i < r->spec.nnodes; i++) {
         r->nodes[i].gone_ns = r->nodes[i].there ? now_ns : r->nodes[i].gone_ns;
         r->nodes[i].there = false;
     }
@@ -345,7 +170,7 @@ status roster_look(roster *r)
         const store_watch_key *key = &living.keys[i];
         const char *slash = strrchr(key->key, '/');
         int number;
-        if (slash == NULL || !number_parse(slash + 1, 0, r->spec->nnodes - 1, &number))
+        if (slash == NULL || !number_parse(slash + 1, 0, r->spec.nnodes - 1, &number))
             continue;
         roster_node *node = &r->nodes[number];
         node->there = true;
@@ -358,169 +183,37 @@ status roster_look(roster *r)
     return STATUS_OK;
 }
 
-static status check_quit(const roster *r)
+/* This node's sign of life. STATUS_INVALID, with who it is, if another process holds its number. */
+static status put_heartbeat(roster *r)
 {
-    return atomic_load(r->quit) ? FAIL(STATUS_PEER, "told to stop") : STATUS_OK;
+    char who[WHO_BYTES];
+    const roster_node *own = &r->nodes[r->member];
+    TRY(put_own(r, r->member, r->own_set));
+    if (r->own_set != 0)
+        return STATUS_OK;
+    TRY(look_who_lives(r)); /* it went with another connection, or is still there by one */
+    bool free_or_own = !own->there || strcmp(own->token, r->token) == 0;
+    if (free_or_own)
+        TRY(put_own(r, r->member, own->there ? own->set : 0));
+    if (free_or_own && r->own_set != 0)
+        return STATUS_OK;
+    describe_holder(own, who);
+    return FAIL(STATUS_INVALID,
+                "this process was silent for too long, and node %d is now held by another one (%s)",
+                r->member, who);
 }
-
-static status not_ours(const roster *r)
-{
-    return FAIL(STATUS_IO,
-                "something that is not mnist_ddp listens at %s:%d, or it is stuck, or short of "
-                "descriptors as its own output says",
-                r->spec->master_addr, r->spec->master_port);
-}
-
-/* Reaching the port first tells refused, filtered (STATUS_TIMEOUT) and unknown hosts apart. */
-status roster_reach(const roster *r, store **out)
-{
-    const worker_spec *spec = r->spec;
-    /* Node 0 reaches its own store here; the address that others use need not lead back. */
-    const char *host = r->server != NULL ? store_server_host(r->server) : spec->master_addr;
-    int fd = -1;
-    TRY(socket_connect(host, r->spec->master_port, clock_deadline_ns(CONNECT_MS), &fd));
-    close(fd);
-    store_options how = {.host = host,
-                         .port = r->spec->master_port,
-                         .prefix = AGENT_KEYS,
-                         .timeout_ms = spec->keep_alive_ms * spec->keep_alive_misses,
-                         .connect_timeout_ms = CONNECT_MS,
-                         .describe = ""};
-    status st = store_create(&how, out);
-    return st == STATUS_OK || st == STATUS_NO_MEMORY ? st : not_ours(r);
-}
-
-/* What a failed attempt to reach the store means, and what to look at. */
-static void explain(const worker_spec *spec, status st, char out[WHY_BYTES])
-{
-    bool refused = st == STATUS_REFUSED;
-    const char *hint = "is that machine on, and does a firewall let the port through?";
-    if (st == STATUS_IO && worker_spec_is_elastic(spec))
-        hint = "node 0 may be stopped, or cut off";
-    else if (st == STATUS_IO)
-        hint = "stop that program, or give all nodes another --master-port";
-    else if (st == STATUS_UNKNOWN_HOST)
-        hint = "the name must resolve here (/etc/hosts, DNS), or give the address itself";
-    else if (refused && worker_spec_is_elastic(spec))
-        hint = socket_address_says_loopback(spec->master_addr)
-                   ? "if node 0 is on another machine give each node its --local-addr"
-                   : "node 0's launcher has ended, or a firewall refuses that port";
-    else if (refused && local_network_owns(spec->master_addr) && !spec->store_on_loopback)
-        hint = "this is one of this machine's own addresses, but the store is on node 0: give all "
-               "nodes node 0's address";
-    else if (refused)
-        hint = "that machine is there, but nobody listens: has node 0 been started, with this "
-               "port?";
-    snprintf(out, WHY_BYTES, "%.255s; %s", status_text(), hint);
-}
-
-/* Tries until it is connected. */
-static status connect_to_store(const roster *r, store **out)
-{
-    const worker_spec *spec = r->spec;
-    int64_t start_ns = clock_now_ns(), deadline_ns = clock_deadline_ns(spec->join_ms);
-    int64_t line_ns = start_ns + FIRST_LINE_MS * 1000000ll, stranger_ns = 0;
-    char why[WHY_BYTES], node[32], way[SOCKET_ROUTE_BYTES];
-    for (int64_t pause_ms = 10;; pause_ms = pause_ms < CONNECT_MS / 2 ? pause_ms * 2 : pause_ms) {
-        status st = roster_reach(r, out);
-        if (st == STATUS_OK || st == STATUS_NO_MEMORY)
-            return st;
-        int64_t now = clock_now_ns();
-        TRY(check_quit(r));
-        if (st == STATUS_IO && stranger_ns == 0)
-            stranger_ns = now;
-        if (st == STATUS_UNKNOWN_HOST || st == STATUS_REFUSED || st == STATUS_PEER)
-            stranger_ns = 0;
-        if (stranger_ns != 0) /* also if its queue is full meanwhile, and nobody answers */
-            st = not_ours(r);
-        bool stranger = stranger_ns != 0 && now - stranger_ns > STRANGER_MS * 1000000ll &&
-                        !worker_spec_is_elastic(spec);
-        bool gone = worker_spec_is_elastic(spec) && st == STATUS_REFUSED &&
-                    now - start_ns > GONE_MS * 1000000ll;
-        bool is_over = stranger || gone || now >= deadline_ns;
-        if (is_over || now >= line_ns)
-            explain(spec, st, why);
-        if (is_over)
-            return FAIL(stranger ? STATUS_INVALID
-                        : gone   ? STATUS_REFUSED
-                                 : STATUS_TIMEOUT,
-                        "node 0 was not reached within %.3g s: %s", clock_seconds(now - start_ns),
-                        why);
-        if (now >= line_ns) {
-            snprintf(node, sizeof node, spec->node_rank < 0 ? "this node" : "node %d",
-                     spec->node_rank);
-            socket_route_describe(spec->master_addr, way);
-            LOG_I("%s%s%s%s waits for node 0, %.0f s of %.0f s: %s", node,
-                  way[0] != '\0' ? " (by " : "", way, way[0] != '\0' ? ")" : "",
-                  clock_seconds(now - start_ns), (double)spec->join_ms * 1e-3, why);
-            line_ns = now + NEXT_LINE_MS * 1000000ll;
-        }
-        clock_sleep_ms(pause_ms);
-    }
-}
-
-/* Nodes that count themselves. */
-
-bool node_count_look(node_count *count, const worker_spec *spec, const bool *there, bool is_late)
-{
-    int nodes = 0, highest = 1;
-    for (int n = 0; n < spec->nnodes; n++) {
-        nodes += there[n];
-        highest = there[n] && n > highest ? n : highest;
-    }
-    count->is_news = nodes != count->nodes || highest + 1 != count->expected;
-    if (count->is_news)
-        *count = (node_count){nodes, highest + 1, clock_now_ns(), true};
-    bool is_quiet = clock_now_ns() - count->since_ns >= NODE_COUNT_QUIET_MS * 1000000ll;
-    return nodes == count->expected && (is_quiet || is_late);
-}
-
-status node_count_publish(const node_count *count, const worker_spec *spec, store *client,
-                          const char *prefix)
-{
-    char size[32];
-    int nodes = count->nodes, world = spec->world_size, next = nodes;
-    while (next < world && world % next != 0)
-        next++;
-    if (world % nodes != 0)
-        return FAIL(STATUS_INVALID,
-                    "%d nodes have come, and --world-size=%d does not divide by %d: start %d "
-                    "nodes, or give all of them --world-size=%d",
-                    nodes, world, nodes, next, (world / nodes + 1) * nodes);
-    snprintf(size, sizeof size, "%d", nodes);
-    return store_set(client, keys_make(prefix, KEYS_SIZE, -1).text, size, strlen(size));
-}
-
-void node_count_apply(worker_spec *spec, int nodes)
-{
-    spec->nnodes = spec->min_nodes = spec->max_nodes = nodes;
-    spec->nproc = spec->world_size / nodes;
-    spec->counts_nodes = false;
-}
-
-/* A node that joins: from its connection to the start of all. */
-typedef struct joiner {
-    roster *r;
-    const worker_spec *spec;
-    membership nodes; /* all of the job; this one has no number yet */
-    bool *there;      /* spec->nnodes of them */
-    int64_t start_ns, line_ns, deadline_ns;
-    node_count count;
-    int64_t complete_ns; /* since when all are there; 0: they are not */
-} joiner;
 
 /* Is this our job's store? Node 0 says which one it serves before anything else. */
-static status check_job(const joiner *j)
+static status check_job(const roster *r)
 {
-    const worker_spec *spec = j->spec;
+    const worker_spec *spec = &r->spec;
     char job[SPEC_RUN_ID_BYTES];
-    if (j->r->server != NULL)
-        return store_set(j->r->client, KEYS_JOB, spec->run_id, strlen(spec->run_id));
-    int64_t wait_ms = STRANGER_MS,
-            half_lease_ms = spec->keep_alive_ms * spec->keep_alive_misses / 2;
+    if (r->server != NULL)
+        return store_set(r->client, KEYS_JOB, spec->run_id, strlen(spec->run_id));
+    int64_t wait_ms = AGENT_STORE_STRANGER_MS, half_lease_ms = worker_spec_lease_ms(spec) / 2;
     if (worker_spec_is_elastic(spec) && half_lease_ms > wait_ms)
         wait_ms = half_lease_ms; /* so long may it take until node 0, too, knows of the round */
-    status st = store_get_text(j->r->client, KEYS_JOB, clock_deadline_ns(wait_ms), job, sizeof job);
+    status st = store_get_text(r->client, KEYS_JOB, clock_deadline_ns(wait_ms), job, sizeof job);
     if (st == STATUS_TIMEOUT && worker_spec_is_elastic(spec)) /* the rendezvous has named it */
         return FAIL(STATUS_PEER,
                     "node 0's launcher at %s:%d has not said its job's id within %.3g s: it is "
@@ -530,21 +223,19 @@ static status check_job(const joiner *j)
         return FAIL(STATUS_INVALID,
                     "what serves %s:%d is not mnist_ddp's launcher (torchrun's, or a rank 0 "
                     "without one?): start all nodes with mnist_ddp, or take another --master-port",
-                    spec->master_addr, j->spec->master_port);
+                    spec->master_addr, r->spec.master_port);
     TRY(st);
     if (strcmp(job, spec->run_id) != 0)
         return FAIL(STATUS_INVALID,
                     "%s:%d belongs to the job '%.100s', and this node to '%.100s': give all nodes "
                     "the same --rdzv-id, or every job a port of its own",
-                    spec->master_addr, j->spec->master_port, job, spec->run_id);
+                    spec->master_addr, r->spec.master_port, job, spec->run_id);
     return STATUS_OK;
 }
 
 /* What all nodes must have alike, as the user gives it: a line each. */
 static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
 {
-    static const char *const backends[] = {
-        [RDZV_STATIC] = "static", [RDZV_C10D] = "c10d", [RDZV_ETCD] = "etcd"};
     char nodes[64];
     if (worker_spec_is_elastic(spec))
         snprintf(nodes, sizeof nodes, "--nnodes=%d:%d", spec->min_nodes, spec->max_nodes);
@@ -555,24 +246,24 @@ static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
                  spec->nproc);
     snprintf(out, SETTINGS_BYTES,
              "--rdzv-backend=%s\n%s\n--max-restarts=%d\n%sthe command train\n%s",
-             backends[spec->rdzv], nodes, spec->max_restarts, spec->policy.own ? "" : "not ",
-             spec->alike);
+             RDZV_BACKEND_NAMES[spec->rdzv], nodes, spec->max_restarts,
+             spec->policy.own ? "" : "not ", spec->alike);
 }
 
 /* What is wrong with one node is wrong for all that still wait: they are told. A newcomer to an
  * elastic job ends alone. */
-static status agree_on_settings(joiner *j)
+static status agree_on_settings(roster *r)
 {
-    char settings[SETTINGS_BYTES], who[ROSTER_WHO_BYTES], text[SETTINGS_BYTES + ROSTER_WHO_BYTES];
+    char settings[SETTINGS_BYTES], text[SETTINGS_BYTES + WHO_BYTES];
     agreement_difference found;
-    keys_text key = keys_make(j->r->prefix, KEYS_SETTINGS, -1);
-    describe_settings(j->spec, settings);
-    roster_who(j->spec, who);
-    if (j->r->server != NULL) {
-        int length = snprintf(text, sizeof text, "%s\n%s", who, settings);
-        return store_set(j->r->client, key.text, text, (size_t)length);
+    keys_text key = keys_make(r->prefix, KEYS_SETTINGS, -1);
+    describe_settings(&r->spec, settings);
+    if (r->server != NULL) {
+        int length = snprintf(text, sizeof text, "%s\n%s", r->who, settings);
+        return store_set(r->client, key.text, text, (size_t)length);
     }
-    TRY(store_get_text(j->r->client, key.text, clock_deadline_ns(STRANGER_MS), text, sizeof text));
+    TRY(store_get_text(r->client, key.text, clock_deadline_ns(AGENT_STORE_STRANGER_MS), text,
+                       sizeof text));
     const char *its = strchr(text, '\n'); /* after who node 0 is */
     if (its == NULL)
         return FAIL(STATUS_PEER, "node 0's settings are nonsense: '%.100s'", text);
@@ -581,29 +272,29 @@ static status agree_on_settings(joiner *j)
     status st =
         FAIL(STATUS_INVALID,
              "the nodes disagree: %s on one (%s), %s on node 0 (%.*s); give all nodes the same",
-             found.of_a, who, found.of_b, (int)(its - text), text);
-    return worker_spec_is_elastic(j->spec) ? st : membership_give_up(&j->nodes, st);
+             found.of_a, r->who, found.of_b, (int)(its - text), text);
+    return worker_spec_is_elastic(&r->spec) ? st : membership_give_up(&r->join.nodes, st);
 }
 
 /* What all look at while they wait: why the job cannot start, or whether it has. */
-static status look_for_start(const joiner *j, bool *started)
+static status look_for_start(const roster *r, bool *started)
 {
-    status st = membership_hear(&j->nodes, started);
+    status st = membership_hear(&r->join.nodes, started);
+    if (st == STATUS_OK && !*started && atomic_load(&r->join_cancelled))
+        return FAIL(STATUS_PEER, "told to stop");
     return st == STATUS_INVALID ? status_context(st, "the job cannot start") : st;
 }
 
 /* Somebody holds the number: it is free once the key is gone, or its holder is silent. From the
  * start on node 0 looks who lives. */
-static status wait_for_number(joiner *j, int node)
+static status wait_for_number(roster *r, int node)
 {
-    roster *r = j->r;
     const roster_node *holder = &r->nodes[node];
     int64_t deadline_ns = clock_deadline_ns(ROSTER_SILENT_MS), first_set = 0;
     for (bool over = false, late = false; r->own_set == 0 && !late;) {
         late = clock_passed(deadline_ns);
-        TRY(check_quit(r));
-        TRY(look_for_start(j, &over));
-        TRY(roster_look(r));
+        TRY(look_for_start(r, &over));
+        TRY(look_who_lives(r));
         first_set = first_set == 0 ? holder->set : first_set;
         if (over || (holder->there && holder->set != first_set))
             return STATUS_OK; /* it lives */
@@ -616,63 +307,61 @@ static status wait_for_number(joiner *j, int node)
 }
 
 /* Takes a number; all hear of a node that cannot have its own. */
-static status take_number(joiner *j)
+static status take_number(roster *r)
 {
-    char who[ROSTER_WHO_BYTES], other[ROSTER_WHO_BYTES];
-    roster *r = j->r;
-    int node = j->spec->node_rank;
-    roster_who(j->spec, who);
-    snprintf(r->token, sizeof r->token, "%s#%x.%llx", who, (unsigned)getpid(),
+    char other[WHO_BYTES];
+    int node = r->spec.node_rank;
+    snprintf(r->token, sizeof r->token, "%s#%x.%llx", r->who, (unsigned)getpid(),
              (unsigned long long)clock_now_ns());
     TRY(put_own(r, node, 0));
     if (r->own_set == 0)
-        TRY(wait_for_number(j, node));
+        TRY(wait_for_number(r, node));
     if (r->own_set != 0) {
         r->member = node;
         return STATUS_OK;
     }
-    roster_holder(&r->nodes[node], other);
-    return membership_give_up(&j->nodes,
+    describe_holder(&r->nodes[node], other);
+    return membership_give_up(&r->join.nodes,
                               FAIL(STATUS_INVALID,
                                    "node %d is claimed twice, by one launcher (%s) and another "
                                    "(%s): give every node its own --node-rank",
-                                   node, other, who));
+                                   node, other, r->who));
 }
 
 /* Who is there: holds its number, and is heard. *all: everybody, and each was heard since all were
  * there for the first time, so that nobody has gone who was there when the last one came. */
-static status look_for_all(joiner *j, bool *all)
+static status look_for_all(roster *r, bool *all)
 {
     bool complete = true;
     int64_t oldest_ns = INT64_MAX, now_ns = clock_now_ns();
-    TRY(roster_look(j->r));
-    for (int n = 0; n < j->spec->nnodes; n++) {
-        const roster_node *node = &j->r->nodes[n];
-        bool own = n == j->r->member;
+    TRY(look_who_lives(r));
+    for (int n = 0; n < r->spec.nnodes; n++) {
+        const roster_node *node = &r->nodes[n];
+        bool own = n == r->member;
         bool heard = own || now_ns - node->heard_ns < ROSTER_SILENT_MS * 1000000ll;
-        j->there[n] = node->there && heard;
-        complete = complete && j->there[n];
+        r->join.there[n] = node->there && heard;
+        complete = complete && r->join.there[n];
         if (!own && node->heard_ns < oldest_ns)
             oldest_ns = node->heard_ns;
     }
-    if (!complete || j->complete_ns == 0)
-        j->complete_ns = complete ? clock_now_ns() : 0;
-    *all = complete && oldest_ns > j->complete_ns;
+    if (!complete || r->join.complete_ns == 0)
+        r->join.complete_ns = complete ? clock_now_ns() : 0;
+    *all = complete && oldest_ns > r->join.complete_ns;
     return STATUS_OK;
 }
 
 /* "node 1 (ranks 8-15), node 3 (ranks 24-31)" of those that are not there; returns how many. */
-static int list_missing(const joiner *j, char out[LIST_BYTES])
+static int list_missing(const roster *r, char out[LIST_BYTES])
 {
     int missing = 0;
     size_t used = 0;
     out[0] = '\0';
-    for (int n = 0; n < j->count.expected; n++) {
-        if (j->there[n])
+    for (int n = 0; n < r->join.count.expected; n++) {
+        if (r->join.there[n])
             continue;
         const char *before = missing++ > 0 ? ", " : "";
-        int first = worker_spec_first_rank(j->spec, n), nproc = worker_spec_ranks_of(j->spec, n);
-        if (used < LIST_BYTES - 80 && j->spec->counts_nodes)
+        int first = worker_spec_first_rank(&r->spec, n), nproc = worker_spec_ranks_of(&r->spec, n);
+        if (used < LIST_BYTES - 80 && r->spec.counts_nodes)
             used += (size_t)snprintf(out + used, LIST_BYTES - used, "%snode %d", before, n);
         else if (used < LIST_BYTES - 80)
             used += (size_t)snprintf(out + used, LIST_BYTES - used,
@@ -684,79 +373,80 @@ static int list_missing(const joiner *j, char out[LIST_BYTES])
     return missing;
 }
 
-static void say_missing(const joiner *j)
+static void say_missing(const roster *r)
 {
-    const worker_spec *spec = j->spec;
+    const worker_spec *spec = &r->spec;
     char list[LIST_BYTES], own[400] = "";
-    int missing = list_missing(j, list);
+    int missing = list_missing(r, list);
     if (missing == 0)
         return; /* just now */
-    if (j->r->server != NULL && !spec->store_on_loopback)
+    if (r->server != NULL && !spec->store_on_loopback)
         local_network_describe(own, sizeof own);
     LOG_I("%d of %d nodes have joined at %s:%d%s%s%s, %.0f s of %.0f s; missing: %s",
-          j->count.expected - missing, j->count.expected, spec->master_addr, spec->master_port,
-          own[0] != '\0' ? " (this machine: " : "", own, own[0] != '\0' ? ")" : "",
-          clock_seconds(clock_now_ns() - j->start_ns), (double)spec->join_ms * 1e-3, list);
+          r->join.count.expected - missing, r->join.count.expected, spec->master_addr,
+          spec->master_port, own[0] != '\0' ? " (this machine: " : "", own,
+          own[0] != '\0' ? ")" : "", clock_seconds(clock_now_ns() - r->join.start_ns),
+          (double)spec->join_ms * 1e-3, list);
 }
 
-static status say_who_did_not_come(const joiner *j)
+static status say_who_did_not_come(const roster *r)
 {
-    const worker_spec *spec = j->spec;
+    const worker_spec *spec = &r->spec;
     char list[LIST_BYTES];
-    int missing = list_missing(j, list);
-    for (int n = 0; n < spec->nnodes && j->r->server != NULL; n++)
-        j->r->nodes[n].lost = !j->there[n];
+    int missing = list_missing(r, list);
+    for (int n = 0; n < spec->nnodes && r->server != NULL; n++)
+        r->nodes[n].lost = !r->join.there[n];
     return FAIL(STATUS_TIMEOUT,
                 "%d of %d nodes did not come to %s:%d within %.3g s: %s; see whether they were "
                 "started and can reach that address (mnist_ddp doctor)",
-                missing, j->count.expected, spec->master_addr, spec->master_port,
+                missing, r->join.count.expected, spec->master_addr, spec->master_port,
                 (double)spec->join_ms * 1e-3, list);
 }
 
 /* Nodes count themselves, and node 0 decides. */
-static status count_nodes(joiner *j, bool is_late, bool *all)
+static status count_nodes(roster *r, bool is_late, bool *all)
 {
-    const node_count *count = &j->count;
+    const node_count *count = &r->join.count;
     status st = STATUS_OK;
-    *all = node_count_look(&j->count, j->spec, j->there, is_late);
-    if (j->r->server == NULL)
+    *all = node_count_look(&r->join.count, &r->spec, r->join.there, is_late);
+    if (r->server == NULL)
         return st;
     if (count->is_news &&
         count->nodes == count->expected) { /* what comes of it, and what to type */
-        char *line = count->nodes < j->spec->nnodes ? join_command(j->spec, count->nodes) : NULL;
+        char *line =
+            count->nodes < r->spec.nnodes ? agent_store_join_command(&r->spec, count->nodes) : NULL;
         LOG_I("nodes 0 to %d are there: they start unless another one comes within %d s%s%s",
               count->nodes - 1, NODE_COUNT_QUIET_MS / 1000, line != NULL ? "; on one more: " : "",
               line != NULL ? line : "");
         free(line);
     }
     if (*all)
-        st = node_count_publish(count, j->spec, j->r->client, j->r->prefix);
-    return st == STATUS_INVALID ? membership_give_up(&j->nodes, st) : st;
+        st = node_count_publish(count, &r->spec, r->client, r->prefix);
+    return st == STATUS_INVALID ? membership_give_up(&r->join.nodes, st) : st;
 }
 
 /* Node 0 looks who is there, and all go on at its word; the others look to say who is missing. */
-static status wait_for_all(joiner *j)
+static status wait_for_all(roster *r)
 {
-    bool serves = j->r->server != NULL, started = false;
+    bool serves = r->server != NULL, started = false;
     for (int64_t pause_ms = 1;;) {
         bool all = false;
-        TRY(roster_beat(j->r));
-        TRY(look_for_start(j, &started));
+        TRY(put_heartbeat(r));
+        TRY(look_for_start(r, &started));
         if (started)
             return STATUS_OK;
-        TRY(check_quit(j->r));
         int64_t now = clock_now_ns();
-        if (serves || now >= j->deadline_ns || now >= j->line_ns)
-            TRY(look_for_all(j, &all));
-        if (j->spec->counts_nodes && (serves || now >= j->line_ns))
-            TRY(count_nodes(j, now >= j->deadline_ns, &all));
+        if (serves || now >= r->join.deadline_ns || now >= r->join.line_ns)
+            TRY(look_for_all(r, &all));
+        if (r->spec.counts_nodes && (serves || now >= r->join.line_ns))
+            TRY(count_nodes(r, now >= r->join.deadline_ns, &all));
         if (serves && all)
-            return membership_settle(&j->nodes, "");
-        if (now >= j->deadline_ns)
-            return say_who_did_not_come(j);
-        if (now >= j->line_ns) {
-            say_missing(j);
-            j->line_ns = now + NEXT_LINE_MS * 1000000ll;
+            return membership_settle(&r->join.nodes, "");
+        if (now >= r->join.deadline_ns)
+            return say_who_did_not_come(r);
+        if (now >= r->join.line_ns) {
+            say_missing(r);
+            r->join.line_ns = now + NEXT_LINE_MS * 1000000ll;
         }
         clock_sleep_ms(pause_ms);
         pause_ms = pause_ms < BEAT_MS / 2 ? pause_ms * 2 : BEAT_MS;
@@ -764,38 +454,36 @@ static status wait_for_all(joiner *j)
 }
 
 /* Node 0 takes the store with it, after all have heard why. */
-static void leave(const joiner *j)
+static void linger(const roster *r)
 {
-    char who[ROSTER_WHO_BYTES];
     status_kept kept;
     status_keep(&kept);
-    if (j->r->server != NULL && atomic_load(j->r->quit)) {
-        roster_who(j->spec, who);
-        status st = worker_spec_is_elastic(j->spec) ? STATUS_PEER : STATUS_INVALID;
-        membership_give_up(&j->nodes, FAIL(st,
-                                           "node 0's launcher (%s) was told to stop before all "
-                                           "nodes had come; start all nodes again",
-                                           who));
+    if (r->server != NULL && atomic_load(&r->join_cancelled)) {
+        status st = worker_spec_is_elastic(&r->spec) ? STATUS_PEER : STATUS_INVALID;
+        membership_give_up(&r->join.nodes, FAIL(st,
+                                                "node 0's launcher (%s) was told to stop before "
+                                                "all nodes had come; start all nodes again",
+                                                r->who));
     }
-    if (j->r->server != NULL)
+    if (r->server != NULL)
         clock_sleep_ms(LINGER_MS);
     status_restore(&kept);
 }
 
 /* A failure, `st`, of a node that has lost the store: a key says nothing to whoever reads that. */
-static status explain_loss(const joiner *j, status st)
+static status explain_loss(const roster *r, status st)
 {
-    bool there, asks = j->r->server == NULL && st != STATUS_INVALID;
+    bool there, asks = r->server == NULL && st != STATUS_INVALID;
     store *again = NULL;
     status_kept kept;
     status_keep(&kept);
-    if (asks && store_check(j->r->client, KEYS_JOB, &there) != STATUS_OK) {
-        bool gone = roster_reach(j->r, &again) == STATUS_REFUSED;
+    if (asks && store_check(r->client, KEYS_JOB, &there) != STATUS_OK) {
+        bool gone = agent_store_reach(&r->spec, r->server, &again) == STATUS_REFUSED;
         store_destroy(again);
         return FAIL(gone ? STATUS_REFUSED : STATUS_PEER,
                     "node 0's launcher at %s:%d %s before all nodes had come: its own output says "
                     "why, if anything does; start all nodes again",
-                    j->spec->master_addr, j->spec->master_port,
+                    r->spec.master_addr, r->spec.master_port,
                     st == STATUS_TIMEOUT ? "answers no more," : "went away");
     }
     status_restore(&kept);
@@ -804,62 +492,707 @@ static status explain_loss(const joiner *j, status st)
 
 /* After the start: the spec is that of so many nodes, if they were counted. STATUS_INVALID for a
  * member that came too late. */
-static status take_count(const joiner *j)
+static status take_count(roster *r)
 {
     enum { WAIT_MS = 5000 }; /* node 0 has set it before all started */
     char size[32];
     int nodes = 0;
-    if (!j->spec->counts_nodes)
+    if (!r->spec.counts_nodes)
         return STATUS_OK;
-    TRY(store_get_text(j->r->client, keys_make(j->r->prefix, KEYS_SIZE, -1).text,
+    TRY(store_get_text(r->client, keys_make(r->prefix, KEYS_SIZE, -1).text,
                        clock_deadline_ns(WAIT_MS), size, sizeof size));
-    if (!number_parse(size, 2, j->spec->nnodes, &nodes))
+    if (!number_parse(size, 2, r->spec.nnodes, &nodes))
         return FAIL(STATUS_PEER, "node 0's number of nodes makes no sense: '%s'", size);
-    if (j->r->member >= nodes)
+    if (r->member >= nodes)
         return FAIL(STATUS_INVALID, "the job has begun with %d nodes: node %d came too late", nodes,
-                    j->r->member);
-    node_count_apply(j->r->spec, nodes);
+                    r->member);
+    node_count_apply(&r->spec, nodes);
     return STATUS_OK;
 }
 
 /* From the connection to the start of all. */
-static status meet(joiner *j)
+static status meet(roster *r)
 {
-    TRY(check_job(j));
-    TRY(agree_on_settings(j));
-    TRY(take_number(j));
-    j->there = calloc((size_t)j->spec->nnodes, sizeof *j->there);
-    if (j->there == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%d nodes", j->spec->nnodes);
-    TRY(wait_for_all(j));
-    return take_count(j);
+    const worker_spec *spec = &r->spec;
+    r->join = (joining){.nodes = {.store = r->client,
+                                  .prefix = r->prefix,
+                                  .member = -1,
+                                  .n = spec->nnodes,
+                                  .noun = "node"},
+                        .start_ns = clock_now_ns(),
+                        .line_ns = clock_deadline_ns(FIRST_LINE_MS),
+                        .count = {.expected = spec->counts_nodes ? 2 : spec->nnodes},
+                        .deadline_ns = clock_deadline_ns(spec->join_ms)};
+    if (spec->counts_nodes && r->server == NULL) /* node 0 decides, and may begin later */
+        r->join.deadline_ns += NODE_COUNT_QUIET_MS * 1000000ll;
+    TRY(check_job(r));
+    TRY(agree_on_settings(r));
+    TRY(take_number(r));
+    r->join.there = calloc((size_t)spec->nnodes, sizeof *r->join.there);
+    if (r->join.there == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
+    TRY(wait_for_all(r));
+    return take_count(r);
 }
 
-status roster_join(roster *r)
+/* Node 0 hears the others from now on. */
+static status begin_turns(roster *r)
 {
-    const worker_spec *spec = r->spec;
-    status st = connect_to_store(r, &r->client);
+    if (r->member == 0) {
+        r->node_0.reports = calloc((size_t)r->spec.nnodes, sizeof *r->node_0.reports);
+        if (r->node_0.reports == NULL)
+            return FAIL(STATUS_NO_MEMORY, "%d nodes", r->spec.nnodes);
+    }
+    if (atomic_load(&r->quit)) /* too late not to join: it leaves again, in order */
+        roster_tell_report(r, &(node_report){.state = AGENT_BROKEN});
+    for (int i = 0; i < r->spec.nnodes; i++)
+        r->nodes[i].heard_ns = clock_now_ns();
+    pthread_mutex_lock(&r->lock);
+    r->shared.joined = true;
+    unlock_and_wake_agent(r);
+    return STATUS_OK;
+}
+
+static void name_self(roster *r)
+{
+    const worker_spec *spec = &r->spec;
+    char host[128] = "?", way[SOCKET_ROUTE_BYTES] = "";
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "?");
+    if (spec->local_addr[0] == '\0')
+        socket_route_describe(spec->master_addr, way);
+    const char *address = spec->local_addr[0] != '\0' ? spec->local_addr : way;
+    snprintf(r->who, sizeof r->who, "%.60s%s%.90s, pid %d", host, address[0] != '\0' ? " at " : "",
+             address, (int)getpid());
+}
+
+/* Connects to the store and returns once all nodes are there. STATUS_INVALID if something else
+ * listens there, or the nodes' settings, numbers or jobs do not fit; STATUS_TIMEOUT if the store
+ * was not reached within spec.join_ms, or the others have not come within so long after that, with
+ * who is missing; STATUS_REFUSED if node 0's agent is gone; STATUS_PEER once told to stop. */
+static status join(roster *r)
+{
+    status st = agent_store_await(&r->spec, r->server, &r->join_cancelled, &r->client);
     if (st != STATUS_OK) {
-        r->nodes[0].lost = !atomic_load(r->quit);
+        r->nodes[0].lost = !atomic_load(&r->join_cancelled);
         return st;
     }
-    joiner j = {.r = r,
-                .spec = spec,
-                .nodes = {.store = r->client,
-                          .prefix = r->prefix,
-                          .member = -1,
-                          .n = spec->nnodes,
-                          .noun = "node"},
-                .start_ns = clock_now_ns(),
-                .line_ns = clock_deadline_ns(FIRST_LINE_MS),
-                .count = {.expected = spec->counts_nodes ? 2 : spec->nnodes},
-                .deadline_ns = clock_deadline_ns(spec->join_ms)};
-    if (spec->counts_nodes && r->server == NULL) /* node 0 decides, and may begin later */
-        j.deadline_ns += NODE_COUNT_QUIET_MS * 1000000ll;
-    st = meet(&j);
-    free(j.there);
+    name_self(r);
+    st = meet(r);
+    free(r->join.there);
     if (st == STATUS_OK)
+        return begin_turns(r);
+    linger(r);
+    return explain_loss(r, st);
+}
+
+/* What this agent tells the others. */
+
+/* The thread tells the agent that this attempt is in trouble. */
+static void set_trouble(roster *r)
+{
+    pthread_mutex_lock(&r->lock);
+    r->shared.trouble_attempt = r->attempt;
+    unlock_and_wake_agent(r);
+}
+
+/* The thread tells the agent this attempt's outcome, and hands it over. */
+static void set_outcome(roster *r, const group_outcome *outcome)
+{
+    pthread_mutex_lock(&r->lock);
+    group_outcome_free(&r->shared.outcome);
+    r->shared.outcome = *outcome;
+    r->shared.outcome_attempt = r->attempt;
+    unlock_and_wake_agent(r);
+}
+
+/* The thread tells the agent that nothing more will come. The thread's latest message says why. */
+static void set_failure(roster *r, status st)
+{
+    snprintf(r->why, sizeof r->why, "%s", status_text());
+    r->nodes[0].lost = r->nodes[0].lost || st == STATUS_REFUSED;
+    pthread_mutex_lock(&r->lock);
+    r->shared.failed = st;
+    unlock_and_wake_agent(r);
+}
+
+static void put(roster *r, int kind, keys_text key, const char *text)
+{
+    char *copy = strdup(text);
+    word *w = &r->shared.words[kind];
+    if (copy == NULL) {
+        LOG_E("no memory for what the other nodes should hear");
+        return;
+    }
+    pthread_mutex_lock(&r->lock);
+    free(w->text);
+    *w = (word){.key = key, .text = copy};
+    pthread_mutex_unlock(&r->lock);
+    eventfd_write(r->thread_fd, 1);
+}
+
+/* After a failure there will be a new connection, and all are sent again. */
+static status send_words(roster *r)
+{
+    for (int i = 0; i < WORDS; i++) {
+        word *w = &r->shared.words[i];
+        bool there = false;
+        pthread_mutex_lock(&r->lock);
+        bool due = w->text != NULL && !w->sent;
+        char *text = due ? strdup(w->text) : NULL;
+        keys_text key = w->key;
+        w->sent = w->sent || text != NULL;
+        pthread_mutex_unlock(&r->lock);
+        if (text == NULL)
+            continue;
+        status st = store_set(r->client, key.text, text, strlen(text));
+        free(text);
+        TRY(st);
+        TRY(store_check(r->client, key.text, &there)); /* SET itself has no answer */
+    }
+    return STATUS_OK;
+}
+
+/* The first one on a connection also makes it an agent's: store_server_forget() ends the workers'
+ * connections, and not those. And a report counts over the heartbeat's connection only. */
+static status send_heartbeat(roster *r)
+{
+    if (r->heartbeat_ns != 0 && !clock_passed(r->heartbeat_ns))
         return STATUS_OK;
-    leave(&j);
-    return explain_loss(&j, st);
+    pthread_mutex_lock(&r->lock);
+    for (int i = 0; i < WORDS && r->heartbeat_ns == 0; i++)
+        r->shared.words[i].sent = false;
+    pthread_mutex_unlock(&r->lock);
+    r->heartbeat_ns = clock_deadline_ns(r->spec.keep_alive_ms);
+    return put_heartbeat(r);
+}
+
+static status look_for_trouble(roster *r)
+{
+    bool there = false;
+    if (r->shared.trouble_attempt == r->attempt)
+        return STATUS_OK;
+    keys_text key = keys_make(r->prefix, KEYS_TROUBLE, r->attempt);
+    TRY(store_check(r->client, key.text, &there));
+    if (there)
+        set_trouble(r);
+    return STATUS_OK;
+}
+
+/* Node 0 hears how the nodes' workers ended, notices who is silent, and decides on the outcome. */
+
+static bool has_reported(const roster *r, int node)
+{
+    return r->node_0.reports[node].state != AGENT_JOINING;
+}
+
+/* A node that cannot take part: its report says why, and is made here. */
+static void lose(roster *r, int node, const char *why)
+{
+    node_report *report = &r->node_0.reports[node];
+    *report = (node_report){.node = node, .lost = true, .state = AGENT_BROKEN};
+    snprintf(report->text, sizeof report->text, "node %d%.500s", node, why);
+}
+
+static void lose_silent(roster *r, int node)
+{
+    char why[NODE_REPORT_TEXT_BYTES], who[WHO_BYTES];
+    roster_node *silent = &r->nodes[node];
+    describe_holder(silent, who);
+    if (silent->gone_ns != 0)
+        snprintf(why, sizeof why,
+                 " (%s) is gone: its launcher's connection, or its key in the store, went %.1f s "
+                 "ago, and has not come back: its own output says why, if anything does",
+                 who, clock_seconds(clock_now_ns() - silent->gone_ns));
+    else
+        snprintf(why, sizeof why,
+                 " (%s) has not been heard of for %.1f s: its machine or its launcher is dead, or "
+                 "the link to it is down",
+                 who, clock_seconds(clock_now_ns() - silent->heard_ns));
+    lose(r, node, why);
+    silent->lost = true; /* it cannot be told the outcome */
+}
+
+/* A process that has ended closes its connections. A connection may also break: then the agent
+ * comes back on another one. */
+static status hear_living(roster *r)
+{
+    const worker_spec *spec = &r->spec;
+    int64_t patience_ns = worker_spec_lease_ms(&r->spec) * 1000000,
+            return_ns =
+                (worker_spec_is_elastic(spec) ? ELASTIC_RETURN_MS : RETURN_MS) * INT64_C(1000000);
+    TRY(look_who_lives(r));
+    for (int i = 1; i < spec->nnodes; i++) {
+        const roster_node *node = &r->nodes[i];
+        if (!has_reported(r, i) &&
+            (clock_now_ns() - node->heard_ns > patience_ns ||
+             (node->gone_ns != 0 && clock_now_ns() - node->gone_ns > return_ns)))
+            lose_silent(r, i);
+    }
+    return STATUS_OK;
+}
+
+/* *text: node's report on this attempt, to be freed; NULL: it has not come. A node's launcher
+ * reports over the connection on which its heartbeat comes. Anybody may set the key. */
+static status hear_report(const roster *r, int node, char **text)
+{
+    char author[SOCKET_ADDRESS_BYTES], launcher[SOCKET_ADDRESS_BYTES];
+    keys_text key = keys_make_of(r->prefix, KEYS_REPORT, r->attempt, node);
+    keys_text heartbeat = keys_make(r->prefix, KEYS_ALIVE, node);
+    TRY(store_try_get(r->client, key.text, text));
+    if (*text == NULL)
+        return STATUS_OK;
+    store_server_author(r->server, keys_make(AGENT_KEYS, key.text, -1).text, author);
+    store_server_author(r->server, keys_make(AGENT_KEYS, heartbeat.text, -1).text, launcher);
+    if (strcmp(author, launcher) != 0) {
+        free(*text);
+        *text = NULL;
+    }
+    return STATUS_OK;
+}
+
+/* Reads the reports that have not come yet; or `again` those that have: an agent may be told to
+ * stop after its report, and leave before the outcome. Then it has reported once more. */
+static status hear_reports(roster *r, bool again)
+{
+    for (int i = 0; i < r->spec.nnodes; i++) {
+        node_report *report = &r->node_0.reports[i], heard;
+        char why[NODE_REPORT_TEXT_BYTES], *text = NULL;
+        if (again ? report->signal != 0 || report->lost : has_reported(r, i))
+            continue;
+        TRY(hear_report(r, i, &text));
+        if (text == NULL)
+            continue;
+        status st = node_report_read(text, i, &r->spec, &heard);
+        free(text);
+        if (st == STATUS_OK) {
+            node_report_free(report);
+            *report = heard;
+        } else if (!again) {
+            snprintf(why, sizeof why, ": %s", status_text());
+            lose(r, i, why);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Some have ended well and others go on: that is fine, and worth a line after a while. Or one of
+ * the others is silent. */
+static void say_who_goes_on(roster *r, int reported)
+{
+    int first = 0;
+    if (r->node_0.line_ns == 0)
+        r->node_0.line_ns = clock_deadline_ns(FIRST_END_LINE_MS);
+    if (!clock_passed(r->node_0.line_ns))
+        return;
+    r->node_0.line_ns = clock_deadline_ns(NEXT_END_LINE_MS);
+    while (has_reported(r, first))
+        first++;
+    double quiet_s = clock_seconds(clock_now_ns() - r->nodes[first].heard_ns);
+    const worker_spec *spec = &r->spec;
+    if (first != 0 && quiet_s * 1e3 > SILENT_BEATS * (double)spec->keep_alive_ms)
+        LOG_W(
+            "%d of %d nodes have ended; node %d has not been heard of for %.1f s, and is given up "
+            "after %.1f s",
+            reported, r->spec.nnodes, first, quiet_s,
+            (double)worker_spec_lease_ms(&r->spec) * 1e-3);
+    else
+        LOG_I("%d of %d nodes have ended; node %d goes on", reported, r->spec.nnodes, first);
+}
+
+/* All were stopped, and nobody says why: then at least who wanted it. */
+static status say_who_stopped(const roster *r, group_outcome *outcome)
+{
+    keys_text key = keys_make(r->prefix, KEYS_TROUBLE, r->attempt);
+    char address[SOCKET_ADDRESS_BYTES], name[256] = "";
+    if (outcome->failed || outcome->code != EXIT_CODE_INTERNAL || outcome->text[0] != '\0')
+        return STATUS_OK;
+    if (r->node_0.alarmed_by >= 0) { /* this node stopped them because of a report */
+        key = keys_make_of(r->prefix, KEYS_REPORT, r->attempt, r->node_0.alarmed_by);
+        snprintf(name, sizeof name, "node %d", r->node_0.alarmed_by);
+    } else {
+        char *text = NULL;
+        TRY(store_try_get(r->client, key.text, &text));
+        snprintf(name, sizeof name, "%.200s", text != NULL ? text : "");
+        free(text);
+    }
+    store_server_author(r->server, keys_make(AGENT_KEYS, key.text, -1).text, address);
+    snprintf(outcome->text, sizeof outcome->text,
+             "all ranks were stopped, but none failed: the order came from %.64s, which calls "
+             "itself '%s' and gave no reason",
+             address[0] != '\0' ? address : "an unknown address", name);
+    return STATUS_OK;
+}
+
+/* Node 0 believes itself, not what the store holds. */
+static status decide_outcome(roster *r)
+{
+    group_outcome outcome = {0};
+    keys_text key = keys_make(r->prefix, KEYS_OUTCOME, r->attempt);
+    char *text = NULL;
+    TRY(hear_reports(r, true));
+    status st = group_outcome_make(r->node_0.reports, r->spec.nnodes, &r->spec, &outcome);
+    if (st == STATUS_OK)
+        st = say_who_stopped(r, &outcome);
+    if (st == STATUS_OK && outcome.again && !worker_spec_is_elastic(&r->spec))
+        store_server_forget(r->server);
+    if (st == STATUS_OK)
+        st = group_outcome_write(&outcome, &text);
+    if (st == STATUS_OK)
+        st = store_set(r->client, key.text, text, strlen(text));
+    free(text);
+    r->node_0.decided = st == STATUS_OK;
+    if (st == STATUS_OK)
+        set_outcome(r, &outcome);
+    else
+        group_outcome_free(&outcome);
+    return st;
+}
+
+/* Looks who lives and who has reported on this attempt. If a node is lost or reports trouble, then
+ * all others are told; once all have reported it decides. */
+static status hear_nodes(roster *r)
+{
+    int reported = 0, bad = -1;
+    node_report *reports = r->node_0.reports;
+    if (r->node_0.attempt != r->attempt) {
+        for (int i = 0; i < r->spec.nnodes; i++)
+            node_report_free(&reports[i]);
+        r->node_0 = (coordinator){.reports = reports, .attempt = r->attempt, .alarmed_by = -1};
+    }
+    if (r->node_0.decided)
+        return STATUS_OK;
+    TRY(hear_reports(r, false));
+    TRY(hear_living(r));
+    for (int i = 0; i < r->spec.nnodes; i++) {
+        agent_state state = reports[i].state;
+        reported += has_reported(r, i);
+        bool ended_well =
+            state == AGENT_SUCCEEDED || state == AGENT_PREEMPTED || state == AGENT_DIVERGED;
+        if (bad < 0 && has_reported(r, i) && !ended_well)
+            bad = i;
+    }
+    if (reported > 0 && reported < r->spec.nnodes)
+        say_who_goes_on(r, reported);
+    if (bad >= 0 && r->shared.trouble_attempt != r->attempt) {
+        keys_text key = keys_make(r->prefix, KEYS_TROUBLE, r->attempt);
+        r->node_0.alarmed_by = bad;
+        TRY(store_set(r->client, key.text, "node 0", strlen("node 0")));
+        set_trouble(r);
+    }
+    return reported == r->spec.nnodes ? decide_outcome(r) : STATUS_OK;
+}
+
+/* The others look for the outcome once they have reported. */
+static status look_for_outcome(roster *r)
+{
+    char *text = NULL;
+    group_outcome outcome;
+    if (!r->reported || r->shared.outcome_attempt == r->attempt)
+        return STATUS_OK;
+    keys_text key = keys_make(r->prefix, KEYS_OUTCOME, r->attempt);
+    TRY(store_try_get(r->client, key.text, &text));
+    if (text == NULL)
+        return STATUS_OK;
+    status st = group_outcome_read(text, &outcome);
+    free(text);
+    if (st == STATUS_OK) {
+        set_outcome(r, &outcome);
+        return STATUS_OK;
+    }
+    set_failure(r, status_context(st, "node 0's outcome"));
+    atomic_store(&r->quit, true); /* to ask again would not help */
+    return STATUS_OK;
+}
+
+static status one_turn(roster *r)
+{
+    pthread_mutex_lock(&r->lock);
+    r->attempt = r->shared.attempt;
+    r->reported = r->shared.reported;
+    pthread_mutex_unlock(&r->lock);
+    TRY(send_heartbeat(r));
+    TRY(send_words(r));
+    TRY(look_for_trouble(r));
+    return r->node_0.reports != NULL ? hear_nodes(r) : look_for_outcome(r);
+}
+
+/* Whether a failure, `st`, is final; then that is this thread's message. The connection may have
+ * broken while node 0 is still there: that is believed for as long as a silent node is believed to
+ * live, but not if its agent is known to be gone. `answered`: something was said over a connection.
+ */
+static bool gives_up(const roster *r, status st, bool answered, int64_t silent_since_ns)
+{
+    const worker_spec *spec = &r->spec;
+    int64_t patience_ns = worker_spec_lease_ms(&r->spec) * 1000000;
+    char why[512];
+    if (st == STATUS_INVALID) /* another agent has this node's number */
+        return true;
+    snprintf(why, sizeof why, "%s", status_text());
+    if (r->stopped_ns > patience_ns / 2) /* the last heartbeat was a little before that */
+        FAIL(
+            STATUS_PEER,
+            "this node's launcher did not run for %.1f s (was it stopped, or its machine asleep?): "
+            "node 0 takes a node for lost after %.3g s (--rdzv-conf=keep_alive_interval=%.3g,"
+            "keep_alive_max_attempt=%d)",
+            clock_seconds(r->stopped_ns), clock_seconds(patience_ns),
+            (double)spec->keep_alive_ms * 1e-3, spec->keep_alive_misses);
+    else if (st == STATUS_REFUSED)
+        FAIL(STATUS_PEER,
+             "node 0's launcher at %s:%d is gone: its own output says why, if anything does",
+             spec->master_addr, spec->master_port);
+    else if (clock_now_ns() - silent_since_ns <= patience_ns)
+        return false;
+    else
+        FAIL(STATUS_PEER, "node 0 at %s:%d has not %s for %.1f s (%s)%s", spec->master_addr,
+             spec->master_port, answered ? "given a useful answer" : "been reached",
+             clock_seconds(clock_now_ns() - silent_since_ns), why,
+             answered ? "" : ": that machine is down, or the link to it");
+    return true;
+}
+
+/* Turn after turn; each failure costs a connection and a pause, and only a turn that went well
+ * renews the patience. */
+static void serve(roster *r)
+{
+    struct pollfd order = {.fd = r->thread_fd, .events = POLLIN};
+    int interval_ms = (int)r->spec.monitor_ms;
+    int64_t heard_ns = clock_now_ns();
+    eventfd_t woken;
+    while (!atomic_load(&r->quit)) {
+        bool reached = r->client != NULL;
+        status st = reached ? one_turn(r) : agent_store_reach(&r->spec, r->server, &r->client);
+        if (st == STATUS_OK && reached) {
+            heard_ns = clock_now_ns();
+            poll(&order, 1, interval_ms > 0 ? interval_ms : 1);
+            r->stopped_ns = clock_now_ns() - heard_ns - interval_ms * INT64_C(1000000);
+            eventfd_read(r->thread_fd, &woken);
+        }
+        if (st == STATUS_OK)
+            continue;
+        store_destroy(r->client);
+        r->client = NULL;
+        r->heartbeat_ns = 0;
+        if (gives_up(r, st, reached && st != STATUS_TIMEOUT, heard_ns)) {
+            set_failure(r, st);
+            return;
+        }
+        clock_sleep_ms(RETRY_MS);
+    }
+    if (r->client != NULL && send_words(r) != STATUS_OK)
+        LOG_D("last words to the other nodes: %s", status_text());
+}
+
+static void *run(void *arg)
+{
+    roster *r = arg;
+    status st = join(r);
+    if (st == STATUS_OK)
+        serve(r);
+    else
+        set_failure(r, st);
+    pthread_mutex_lock(&r->lock);
+    r->shared.finished = true;
+    eventfd_write(r->agent_fd, 1); /* before the lock is free: then the roster may be freed */
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+static void free_roster(roster *r)
+{
+    store_destroy(r->client); /* the number is free again */
+    free(r->nodes);
+    for (int i = 0; i < r->spec.nnodes && r->node_0.reports != NULL; i++)
+        node_report_free(&r->node_0.reports[i]);
+    free(r->node_0.reports);
+    for (int i = 0; i < WORDS; i++)
+        free(r->shared.words[i].text);
+    group_outcome_free(&r->shared.outcome);
+    pthread_mutex_destroy(&r->lock);
+    if (r->thread_fd >= 0)
+        close(r->thread_fd);
+    if (r->agent_fd >= 0)
+        close(r->agent_fd);
+    round_state_free(&r->spec.now);
+    free(r);
+}
+
+/* Elastic: node 0 names who has not come in half of a lease, and the next round is without them.
+ * Who lives is a newcomer then. The others wait for its word. */
+static int64_t time_to_come_ms(const roster *r)
+{
+    if (r->server == NULL || worker_spec_lease_ms(&r->spec) < COME_MS)
+        return r->server == NULL ? 2 * worker_spec_lease_ms(&r->spec)
+                                 : worker_spec_lease_ms(&r->spec);
+    return worker_spec_lease_ms(&r->spec) / 2 > COME_MS ? worker_spec_lease_ms(&r->spec) / 2
+                                                        : COME_MS;
+}
+
+status roster_create(const worker_spec *spec, store_server *server, roster **out)
+{
+    roster *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a roster");
+    char prefix[sizeof AGENT_KEYS + sizeof r->prefix];
+    r->agent_fd = r->thread_fd = -1;
+    r->shared = (shared_state){.told_trouble = -1, .trouble_attempt = -1, .outcome_attempt = -1};
+    pthread_mutex_init(&r->lock, NULL);
+    r->server = server;
+    r->member = -1;
+    r->revision = -1;
+    r->node_0.alarmed_by = -1;
+    r->spec = *spec; /* a copy: the agent goes on, and the thread may hang in this round */
+    r->spec.now = (round_state){0};
+    status st = round_state_copy(&spec->now, &r->spec.now);
+    if (worker_spec_is_elastic(spec))
+        r->spec.join_ms = time_to_come_ms(r);
+    if (worker_spec_is_elastic(spec))
+        snprintf(r->prefix, sizeof r->prefix, "%s/%lld/", spec->run_id, (long long)spec->now.round);
+    else
+        snprintf(r->prefix, sizeof r->prefix, "%s/", spec->run_id);
+    r->nodes = calloc((size_t)spec->nnodes, sizeof *r->nodes);
+    if (st == STATUS_OK && r->nodes == NULL)
+        st = FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
+    r->thread_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    r->agent_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (st == STATUS_OK && (r->thread_fd < 0 || r->agent_fd < 0))
+        st = FAIL(STATUS_IO, "eventfd: %s", file_limit_reason(errno));
+    /* Of an elastic job only the round's: those of ended rounds go with what its ranks have left.
+     */
+    snprintf(prefix, sizeof prefix, "%s%s", AGENT_KEYS,
+             worker_spec_is_elastic(spec) ? r->prefix : "");
+    if (st == STATUS_OK && server != NULL)
+        st = store_server_keep(server, prefix);
+    if (st == STATUS_OK)
+        st = thread_start(run, r, "the roster's", &r->thread);
+    if (st == STATUS_OK)
+        *out = r;
+    else
+        free_roster(r);
+    return st;
+}
+
+int roster_fd(const roster *r)
+{
+    return r != NULL ? r->agent_fd : -1;
+}
+
+roster_news roster_watch(roster *r)
+{
+    const shared_state *s = &r->shared;
+    eventfd_t woken;
+    pthread_mutex_lock(&r->lock);
+    eventfd_read(r->agent_fd, &woken);
+    roster_news now = {.joined = s->joined,
+                       .nnodes = s->joined ? r->spec.nnodes : 0,
+                       .failure = s->failed != STATUS_OK ? r->why : NULL,
+                       .unfit = s->failed == STATUS_INVALID,
+                       .in_trouble = s->trouble_attempt == s->attempt,
+                       .has_outcome = s->outcome_attempt == s->attempt};
+    pthread_mutex_unlock(&r->lock);
+    return now;
+}
+
+void roster_start_attempt(roster *r, int attempt)
+{
+    pthread_mutex_lock(&r->lock);
+    r->shared.attempt = attempt;
+    r->shared.reported = false;
+    if (!worker_spec_is_elastic(&r->spec))
+        r->spec.now.restarts = attempt;
+    pthread_mutex_unlock(&r->lock);
+}
+
+void roster_tell_trouble(roster *r)
+{
+    char text[WHO_BYTES + 32];
+    if (r == NULL || r->shared.told_trouble == r->shared.attempt)
+        return;
+    r->shared.told_trouble = r->shared.attempt;
+    snprintf(text, sizeof text, "node %d (%s)", r->member, r->who);
+    put(r, WORD_TROUBLE, keys_make(r->prefix, KEYS_TROUBLE, r->shared.attempt), text);
+}
+
+void roster_tell_report(roster *r, const node_report *report)
+{
+    char *text = NULL;
+    keys_text key = keys_make_of(r->prefix, KEYS_REPORT, r->shared.attempt, r->member);
+    if (node_report_write(report, &text) == STATUS_OK)
+        put(r, WORD_REPORT + r->shared.attempt % 2, key, text);
+    else
+        LOG_E("%s", status_text());
+    free(text);
+    pthread_mutex_lock(&r->lock);
+    r->shared.reported = true;
+    pthread_mutex_unlock(&r->lock);
+    eventfd_write(r->thread_fd, 1);
+}
+
+bool roster_has_lost(const roster *r, int node)
+{
+    return r->nodes[node].lost;
+}
+
+group_outcome roster_take_outcome(roster *r)
+{
+    pthread_mutex_lock(&r->lock);
+    group_outcome outcome = r->shared.outcome;
+    r->shared.outcome = (group_outcome){0};
+    pthread_mutex_unlock(&r->lock);
+    return outcome;
+}
+
+/* Node 0's store is there until all others have read what it says: then they close their
+ * connections. */
+static void say_goodbye(roster *r)
+{
+    int64_t deadline_ns = clock_deadline_ns(ROSTER_GOODBYE_MS);
+    bool waits = r->node_0.reports != NULL && r->shared.outcome_attempt >= 0 && r->client != NULL;
+    while (waits && !clock_passed(deadline_ns) && look_who_lives(r) == STATUS_OK) {
+        waits = false;
+        for (int i = 1; i < r->spec.nnodes; i++)
+            waits = waits || (r->nodes[i].there && !r->nodes[i].lost);
+        if (waits)
+            clock_sleep_ms(2);
+    }
+}
+
+void roster_cancel_join(roster *r)
+{
+    atomic_store(&r->join_cancelled, true);
+}
+
+/* Waits QUIT_MS at most for the thread's end. */
+static bool join_thread(roster *r)
+{
+    int64_t deadline_ns = clock_deadline_ns(QUIT_MS);
+    struct pollfd wake = {.fd = r->agent_fd, .events = POLLIN};
+    eventfd_t count;
+    for (;;) {
+        pthread_mutex_lock(&r->lock);
+        bool finished = r->shared.finished;
+        pthread_mutex_unlock(&r->lock);
+        if (finished)
+            return pthread_join(r->thread, NULL) == 0;
+        if (clock_passed(deadline_ns))
+            return false;
+        poll(&wake, 1, clock_remaining_ms(deadline_ns));
+        eventfd_read(r->agent_fd, &count);
+    }
+}
+
+bool roster_destroy(roster *r)
+{
+    if (r == NULL)
+        return true;
+    atomic_store(&r->join_cancelled, true);
+    atomic_store(&r->quit, true);
+    eventfd_write(r->thread_fd, 1);
+    if (!join_thread(r)) {
+        pthread_detach(r->thread); /* it waits for a name or a dead host; the process ends */
+        return false;
+    }
+    say_goodbye(r);
+    free_roster(r);
+    return true;
 }

@@ -1,114 +1,63 @@
 /* The nodes of a job, or of an elastic job's round: how their agents meet at the store that node
- * 0's serves, and who of them lives. Each agent holds a watched key on its node's number, which
- * goes with its connection; that it is put again is its heartbeat. Keys: dist/membership/keys.h,
- * under mnist_ddp/launcher/. */
+ * 0's serves, who of them lives, and what they tell each other until node 0 decides for all.
+ *
+ * Each agent holds a watched key on its node's number, which goes with its connection; that it is
+ * put again is its heartbeat. A thread of the agent does all this, so that a slow network never
+ * keeps the agent from its workers. The keys (dist/membership/keys.h) lie under
+ * mnist_ddp/launcher/, outside any attempt. */
 #ifndef MNIST_DDP_APP_LAUNCH_ROSTER_H
 #define MNIST_DDP_APP_LAUNCH_ROSTER_H
 
-#include "app/launch/worker_spec.h"
+#include "app/launch/outcome.h"
 #include "dist/store/store.h"
 
-#include <stdatomic.h>
+typedef struct roster roster;
 
-#define AGENT_KEYS "mnist_ddp/launcher/"
+enum { ROSTER_SILENT_MS = 3000 }; /* while the nodes come: who is silent so long loses its number */
 
-/* The store of a launch, which the agent of one node serves: torchrun's agent store. */
+/* What is known of the other nodes. */
+typedef struct roster_news {
+    bool joined;         /* all nodes are there */
+    int nnodes;          /* if so: how many they are */
+    const char *failure; /* before they have joined: why they will not; after: why this node is cut
+                            off. Nothing more will come. NULL: none. The roster's */
+    bool unfit;          /* with `failure`: this node does not fit the others */
+    bool in_trouble;     /* this attempt is to be stopped */
+    bool has_outcome;    /* node 0 has decided on this attempt: roster_take_outcome() */
+} roster_news;
 
-/* Whether the store of this node listens at one address: the one that was given, if it stands for
- * one address of this machine. Then sets `host` (SOCKET_ADDRESS_BYTES) to it. false: it listens on
- * all addresses, and `why` (SOCKET_ADDRESS_BYTES + 80) says why. */
-bool agent_store_home(const worker_spec *spec, char *host, char *why);
+/* Joins the other nodes; in an elastic job those of the round, within the time after which a silent
+ * node is lost. It says every few seconds what it waits for. `server`: node 0's store; the others':
+ * NULL. The spec is copied. */
+status roster_create(const worker_spec *spec, store_server *server, roster **out);
 
-/* Serves the store if that is this node's part; else *server is NULL. Sets the spec's master_port
- * to where it listens, if that was 0. If another agent of this machine was first, sets the spec's
- * master_addr to where that listens, after 2 s at most. STATUS_IO if the port is taken: by whom,
- * and a free one. */
-status agent_store_open(worker_spec *spec, store_server **server);
+/* Readable if the news have changed since roster_watch(). -1 for NULL. */
+int roster_fd(const roster *r);
+roster_news roster_watch(roster *r);
 
-/* Elastic: every agent serves a store: the first of a c10d endpoint's host at the endpoint, the
- * others at a free port of their own. Sets the spec's master_addr and master_port to where it
- * listens, as others know it. STATUS_IO, STATUS_UNKNOWN_HOST. */
-status agent_store_open_own(worker_spec *spec, store_server **server);
+/* Asks to join no more: the news soon have `failure`, or `joined` if it was too late. */
+void roster_cancel_join(roster *r);
 
-/* Who is there. */
+/* From now on `in_trouble` and `has_outcome` are of this attempt: neither is so yet. */
+void roster_start_attempt(roster *r, int attempt);
 
-enum {
-    ROSTER_WHO_BYTES = 320,
-    ROSTER_TOKEN_BYTES = ROSTER_WHO_BYTES + 60,
-    ROSTER_SILENT_MS = 3000, /* while the nodes come: who is silent for so long loses its number */
-};
+/* Tells the others to stop. Accepts NULL. */
+void roster_tell_trouble(roster *r);
 
-typedef struct roster_node {
-    char token[ROSTER_TOKEN_BYTES]; /* "<who>#<token>": the latest agent that held the number; "" */
-    bool there;                     /* the key is: its connection is open */
-    bool lost;                      /* it has not come in time, or is gone */
-    int64_t set;                    /* the revision of its latest heartbeat */
-    int64_t heard_ns, gone_ns;      /* when that was seen; since when the key is gone; 0 */
-} roster_node;
+/* Tells how this node's workers ended. The outcome follows once all nodes have reported. Node 0
+ * declares a node lost that is silent for keep_alive_ms * keep_alive_misses. */
+void roster_tell_report(roster *r, const node_report *report);
 
-/* One agent's view. Of one thread, but for what roster_join has set. */
-typedef struct roster {
-    worker_spec *spec;       /* borrowed; of counts_nodes: completed once all are there */
-    store_server *server;    /* node 0's agent, borrowed; the others': NULL */
-    const atomic_bool *quit; /* set by another thread: give up */
-    char prefix[SPEC_RUN_ID_BYTES + 24]; /* all keys': "<run id>/", elastic "<run id>/<round>/" */
-    store *client;                       /* NULL: there is no connection */
-    int member;                          /* this node's number; -1: none yet */
-    char token[ROSTER_TOKEN_BYTES];
-    int64_t own_set;    /* the revision of its latest heartbeat; 0: none */
-    roster_node *nodes; /* spec->nnodes as it was */
-    int64_t revision;   /* as of which they are */
-} roster;
+/* The outcome of this attempt; the caller frees it. */
+group_outcome roster_take_outcome(roster *r);
 
-/* Borrows all that it is given. STATUS_NO_MEMORY. */
-status roster_init(roster *r, worker_spec *spec, store_server *server, const atomic_bool *quit);
-void roster_close(roster *r); /* the number is free again */
+/* Once the news have `failure`: whether this node has not come in time, or is gone. */
+bool roster_has_lost(const roster *r, int node);
 
-/* "hostA at eth0 (10.0.0.1), pid 4711": who this agent is, for messages on other nodes. */
-void roster_who(const worker_spec *spec, char out[ROSTER_WHO_BYTES]);
-
-/* One attempt to connect to the store. STATUS_UNKNOWN_HOST, STATUS_REFUSED; STATUS_PEER: no
- * way there; STATUS_TIMEOUT: no answer; STATUS_IO: what listens there is no store. */
-status roster_reach(const roster *r, store **out);
-
-/* Connects to the store and returns once all nodes are there; says every few seconds what it waits
- * for. STATUS_INVALID if something else listens there, or the nodes' settings, numbers or jobs do
- * not fit; STATUS_TIMEOUT if the store was not reached within spec->join_ms, or the others have not
- * come within so long after that, with who is missing; STATUS_REFUSED if node 0's agent is gone;
- * STATUS_PEER once *quit. */
-status roster_join(roster *r);
-
-/* Who holds a node's number, or held it last, in its own words; "?". */
-void roster_holder(const roster_node *node, char who[ROSTER_WHO_BYTES]);
-
-/* This node's sign of life. STATUS_INVALID, with who it is, if another process holds its number. */
-status roster_beat(roster *r);
-
-/* Looks who lives. */
-status roster_look(roster *r);
-
-/* How many nodes a job has whose --world-size alone is given: those that have come, once no other
- * has for a while. Node 0 decides. */
-
-enum { NODE_COUNT_QUIET_MS = 5000 };
-
-/* All zero before the first look. */
-typedef struct node_count {
-    int nodes;        /* how many are there */
-    int expected;     /* up to the highest number of them, and two at least */
-    int64_t since_ns; /* since when that is so */
-    bool is_news;     /* that has changed with this look */
-} node_count;
-
-/* Looks at there[]. Whether nodes 0 to k are there, k >= 1, and none has come or gone for
- * NODE_COUNT_QUIET_MS, or it is late. */
-bool node_count_look(node_count *count, const worker_spec *spec, const bool *there, bool is_late);
-
-/* Node 0 decides. STATUS_INVALID, with what to type, if the ranks do not divide by the nodes. */
-status node_count_publish(const node_count *count, const worker_spec *spec, store *client,
-                          const char *prefix);
-
-/* The spec of a job that has so many nodes. */
-void node_count_apply(worker_spec *spec, int nodes);
+/* After the last outcome: node 0 waits until all others have read it, ROSTER_GOODBYE_MS at most.
+ * Accepts NULL. false: its thread hangs in a call of the system and is left to itself; the server
+ * must outlive it. */
+enum { ROSTER_GOODBYE_MS = 5000 };
+bool roster_destroy(roster *r);
 
 #endif

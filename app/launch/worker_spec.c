@@ -156,12 +156,13 @@ static status read_pairs(const char *text, request *want)
     return STATUS_OK;
 }
 
+const char *const RDZV_BACKEND_NAMES[] = {
+    [RDZV_STATIC] = "static", [RDZV_C10D] = "c10d", [RDZV_ETCD] = "etcd"};
+
 static status backend_of(const char *name, rdzv_backend *out)
 {
-    static const char *const names[] = {
-        [RDZV_STATIC] = "static", [RDZV_C10D] = "c10d", [RDZV_ETCD] = "etcd"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0) {
+    for (int i = RDZV_STATIC; i <= RDZV_ETCD; i++)
+        if (strcmp(name, RDZV_BACKEND_NAMES[i]) == 0) {
             *out = (rdzv_backend)i;
             return STATUS_OK;
         }
@@ -431,7 +432,7 @@ static status check_nodes(const request *want)
         return FAIL(STATUS_INVALID,
                     "--rdzv-backend=%s with %d machines: where do they meet? Give "
                     "--rdzv-endpoint=HOST:PORT, the same on all",
-                    want->backend == RDZV_C10D ? "c10d" : "etcd", spec->nnodes);
+                    RDZV_BACKEND_NAMES[want->backend], spec->nnodes);
     if (spec->node_rank > 0 && want->address[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d of %d machines: where is machine 0? Give "

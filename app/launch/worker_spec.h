@@ -29,6 +29,8 @@ typedef enum rdzv_backend {
     RDZV_ETCD,   /* they meet at etcd, likewise */
 } rdzv_backend;
 
+extern const char *const RDZV_BACKEND_NAMES[]; /* as --rdzv-backend has them */
+
 /* Who serves the store: node 0's, or of c10d the one at which the nodes meet. */
 typedef enum rdzv_host {
     RDZV_HOST_HERE,
@@ -150,6 +152,12 @@ void worker_spec_hide(const options *opts, int argc, char **argv);
 static inline bool worker_spec_is_elastic(const worker_spec *spec)
 {
     return spec->rdzv != RDZV_STATIC;
+}
+
+/* Who has not been heard of for so long is taken for dead. */
+static inline int64_t worker_spec_lease_ms(const worker_spec *spec)
+{
+    return spec->keep_alive_ms * spec->keep_alive_misses;
 }
 
 /* The first rank of a node, and how many it has. */

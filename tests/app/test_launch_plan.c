@@ -1,5 +1,5 @@
 /* What the launcher makes of flags and torchrun's variables, and what it refuses. */
-#include "app/launch/roster.h"
+#include "app/launch/agent_store.h"
 #include "base/clock.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
