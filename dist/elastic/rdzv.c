@@ -42,7 +42,7 @@ static void wait_on(int wake_fd, int64_t ms)
 
 static const rdzv_clock MONOTONIC = {clock_now_ns, wait_on};
 
-/* What the thread reports to the owner. On the heap: it goes from hand to hand. */
+/* What the thread reports to the owner. Whoever holds it owns `now`. */
 typedef struct report {
     rdzv_news news; /* without its pointers: who watches gets those to what follows */
     char reason[1024];
@@ -59,10 +59,10 @@ typedef struct queue {
     round_ending ending;             /* with `close` */
     char reason[ROUND_REASON_BYTES]; /* with `close` */
     round_departure how;             /* with `left`; its texts are owned */
-    report *next;                    /* NULL: the owner has taken the latest */
+    bool has_next;                   /* the owner has not taken the latest, which is in `next` */
+    report next;
 
-    report *given; /* the owner's */
-    report *spare; /* the thread's: for the news that there is no memory for any */
+    report given; /* the owner's */
 } queue;
 
 /* The node's dealings with the service. */
@@ -108,25 +108,10 @@ struct rdzv_handle {
 
 /* The queue. */
 
-static void departure_free(round_departure *how)
-{
-    for (int i = 0; i < how->n_lost; i++)
-        free((char *)how->lost[i]);
-    free((void *)how->lost);
-    *how = (round_departure){0};
-}
-
-static void report_free(report *r)
-{
-    if (r != NULL)
-        round_state_free(&r->now);
-    free(r);
-}
-
 /* Of a round: no longer true after this node has left it. */
 static bool is_of_round(const report *r)
 {
-    return r != NULL && (r->news.phase == RDZV_RUNS || r->news.phase == RDZV_LEAVES);
+    return r->news.phase == RDZV_RUNS || r->news.phase == RDZV_LEAVES;
 }
 
 static status queue_open(queue *q)
@@ -136,10 +121,7 @@ static status queue_open(queue *q)
     q->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (q->news_fd < 0 || q->wake_fd < 0)
         return FAIL(STATUS_IO, "a descriptor for the rendezvous: %s", strerror(errno));
-    q->given = calloc(1, sizeof *q->given);
-    q->spare = calloc(1, sizeof *q->spare);
-    return q->given != NULL && q->spare != NULL ? STATUS_OK
-                                                : FAIL(STATUS_NO_MEMORY, "a rendezvous");
+    return STATUS_OK;
 }
 
 static void queue_close(queue *q)
@@ -149,52 +131,36 @@ static void queue_close(queue *q)
     if (q->wake_fd >= 0)
         close(q->wake_fd);
     pthread_mutex_destroy(&q->lock);
-    departure_free(&q->how);
-    report_free(q->next);
-    report_free(q->given);
-    report_free(q->spare);
+    free((void *)q->how.lost);
+    round_state_free(&q->next.now);
+    round_state_free(&q->given.now);
 }
 
-static void publish(queue *q, report *r)
+/* The latest report is dropped; the lock is held. */
+static void drop_next(queue *q)
 {
-    pthread_mutex_lock(&q->lock);
-    report *dropped = q->left && is_of_round(r) ? r : q->next;
-    if (dropped != r)
-        q->next = r;
-    pthread_mutex_unlock(&q->lock);
-    report_free(dropped);
-    eventfd_write(q->news_fd, 1);
-}
-
-static status make_report(const rdzv_news *news, report **out)
-{
-    report *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return FAIL(STATUS_NO_MEMORY, "news of the rendezvous");
-    status st = round_state_copy(news->now, &r->now);
-    if (st != STATUS_OK) {
-        free(r);
-        return st;
-    }
-    r->news = *news;
-    snprintf(r->reason, sizeof r->reason, "%s", news->reason);
-    *out = r;
-    return STATUS_OK;
+    round_state_free(&q->next.now);
+    q->has_next = false;
 }
 
 status rdzv_report(rdzv_handle *rdzv, const rdzv_news *news)
 {
     queue *q = &rdzv->queue;
-    report *r = NULL;
-    status st = make_report(news, &r);
-    if (st == STATUS_NO_MEMORY && q->spare != NULL) {
-        r = q->spare;
-        q->spare = NULL;
-        r->news = (rdzv_news){.phase = RDZV_FAILED, .failure = st};
-        snprintf(r->reason, sizeof r->reason, "%s", status_text());
+    report r = {.news = *news};
+    status st = round_state_copy(news->now, &r.now);
+    if (st != STATUS_OK)
+        r.news = (rdzv_news){.phase = RDZV_FAILED, .failure = st};
+    snprintf(r.reason, sizeof r.reason, "%s", st == STATUS_OK ? news->reason : status_text());
+    pthread_mutex_lock(&q->lock);
+    if (q->left && is_of_round(&r)) {
+        round_state_free(&r.now);
+    } else {
+        drop_next(q);
+        q->next = r;
+        q->has_next = true;
     }
-    if (r != NULL)
-        publish(q, r);
+    pthread_mutex_unlock(&q->lock);
+    eventfd_write(q->news_fd, 1);
     return st;
 }
 
@@ -702,7 +668,8 @@ static status take_wishes(rdzv_handle *rdzv, bool *quit)
     if (st == STATUS_OK && q->left) {
         rdzv->waits_since_ns = rdzv->said_ns = now_ns_of(&rdzv->client);
         q->left = false;
-        departure_free(&q->how);
+        free((void *)q->how.lost);
+        q->how = (round_departure){0};
     }
     pthread_mutex_unlock(&q->lock);
     return st;
@@ -804,50 +771,49 @@ rdzv_news rdzv_watch(rdzv_handle *rdzv)
     eventfd_t count;
     eventfd_read(q->news_fd, &count);
     pthread_mutex_lock(&q->lock);
-    report *next = q->next;
-    q->next = NULL;
-    pthread_mutex_unlock(&q->lock);
-    if (next != NULL) {
-        report_free(q->given);
-        q->given = next;
+    if (q->has_next) {
+        round_state_free(&q->given.now);
+        q->given = q->next;
+        q->next.now = (round_state){0};
+        q->has_next = false;
     }
-    rdzv_news news = q->given->news;
-    news.reason = q->given->reason;
-    news.now = is_of_round(q->given) ? &q->given->now : NULL;
+    pthread_mutex_unlock(&q->lock);
+    rdzv_news news = q->given.news;
+    news.reason = q->given.reason;
+    news.now = is_of_round(&q->given) ? &q->given.now : NULL;
     news.valid_until_ns = atomic_load(&q->valid_until_ns);
     return news;
 }
 
-/* A copy of what the node knows. */
+/* A copy of what the node knows, in one block. */
 static round_departure copy_departure(const round_departure *how)
 {
-    char **lost = calloc((size_t)how->n_lost + 1, sizeof *lost);
-    int n_lost = 0;
-    for (int i = 0; i < how->n_lost && lost != NULL; i++) {
-        lost[n_lost] = strdup(how->lost[i]);
-        n_lost += lost[n_lost] != NULL; /* else its lease is waited for */
+    round_departure copy = *how;
+    const char **lost = calloc((size_t)how->n_lost + 1, sizeof *lost + ROUND_ID_BYTES);
+    char *text = (char *)(lost + how->n_lost);
+    copy.lost = lost;
+    copy.n_lost = lost != NULL ? how->n_lost : 0; /* else their leases are waited for */
+    for (int i = 0; i < copy.n_lost; i++, text += ROUND_ID_BYTES) {
+        snprintf(text, ROUND_ID_BYTES, "%s", how->lost[i]);
+        lost[i] = text;
     }
-    return (round_departure){(const char *const *)lost, n_lost, how->restarts, how->unmet};
+    return copy;
 }
 
 void rdzv_leave(rdzv_handle *rdzv, const round_departure *how)
 {
     queue *q = &rdzv->queue;
     round_departure copy = copy_departure(how);
-    report *dropped = NULL;
     pthread_mutex_lock(&q->lock);
-    departure_free(&q->how);
+    free((void *)q->how.lost);
     q->how = copy;
     q->left = true;
-    if (is_of_round(q->next)) {
-        dropped = q->next;
-        q->next = NULL;
-    }
+    if (q->has_next && is_of_round(&q->next))
+        drop_next(q);
     pthread_mutex_unlock(&q->lock);
-    report_free(dropped);
-    if (is_of_round(q->given)) {
-        q->given->news.phase = RDZV_WAITS;
-        q->given->reason[0] = '\0';
+    if (is_of_round(&q->given)) {
+        q->given.news.phase = RDZV_WAITS;
+        q->given.reason[0] = '\0';
     }
     eventfd_write(q->wake_fd, 1);
 }
