@@ -114,6 +114,44 @@ static status check_ranks(const options *opts, int world_size, bool is_elastic)
 /* A command that runs as the ranks of a job. */
 typedef int rank_command(const options *opts, const rendezvous_place *place, int64_t started_ns);
 
+/* The rest of this process's life is that of one rank. */
+static int become_rank(const options *opts, const rendezvous_place *place, int64_t started_ns,
+                       rank_command *work_as)
+{
+    if (place->rank != 0 && place->round == 0) /* else it may be rank 0 later */
+        run_log_end();
+    if (place->world_size > 1) {
+        char prefix[32];
+        snprintf(prefix, sizeof prefix, "rank %d", place->rank);
+        log_set_prefix(prefix);
+    }
+    status st = nccl_settings_apply(opts->nccl_nvls); /* before the rank has threads */
+    if (st != STATUS_OK)
+        return exit_code_failed(st, EXIT_CODE_INTERNAL);
+    return work_as(opts, place, launch_time(started_ns));
+}
+
+/* A launcher, ours or another one, has started it. */
+static int as_worker(const options *opts, const rendezvous_place *place, int64_t started_ns,
+                     rank_command *work_as)
+{
+    bool launched = getenv("MNIST_DDP_LAUNCHED") != NULL;
+    status st = check_ranks(opts, place->world_size, place->round > 0);
+    if (st != STATUS_OK) {
+        if (opts->command == COMMAND_DEMO && place->rank > 0)
+            return EXIT_CODE_USAGE; /* rank 0 says the same */
+        int code = exit_code_failed(st, EXIT_CODE_USAGE);
+        failure_write_error_file(st, place->rank, code);
+        return code;
+    }
+    if (opts->launch_flags_given && !launched && opts->init_method == NULL && opts->rank < 0)
+        LOG_W("RANK is set: joining as rank %d of %d; the launcher's flags are not used",
+              place->rank, place->world_size);
+    if (place->rank == 0 && !launched)
+        options_say_unused(opts);
+    return become_rank(opts, place, started_ns, work_as);
+}
+
 /* Runs as one rank if the environment names it or there is only one; else launches all. */
 static int as_ranks(const options *opts, int argc, char **argv, int64_t started_ns,
                     rank_command *work_as)
@@ -121,52 +159,27 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     rendezvous_place place;
     worker_spec spec;
     bool is_worker = false;
+    int code = EXIT_CODE_USAGE;
     status st = backend_choice_check(opts->backend);
     if (st == STATUS_OK)
         st = rank_context_place(opts, &place, &is_worker);
     if (st != STATUS_OK)
         return failure_before_start(st, EXIT_CODE_USAGE);
-    if (is_worker) {
-        st = check_ranks(opts, place.world_size, place.round > 0);
-        if (st != STATUS_OK) {
-            if (opts->command == COMMAND_DEMO && place.rank > 0)
-                return EXIT_CODE_USAGE; /* rank 0 says the same */
-            int code = exit_code_failed(st, EXIT_CODE_USAGE);
-            failure_write_error_file(st, place.rank, code);
-            return code;
-        }
-    }
-    if (is_worker && opts->launch_flags_given && getenv("MNIST_DDP_LAUNCHED") == NULL &&
-        opts->init_method == NULL && opts->rank < 0)
-        LOG_W("RANK is set: joining as rank %d of %d; the launcher's flags are not used",
-              place.rank, place.world_size);
-    if (!is_worker || (place.rank == 0 && getenv("MNIST_DDP_LAUNCHED") == NULL))
-        options_say_unused(opts);
-    if (!is_worker) {
-        st = read_spec(opts, &spec);
-        if (st == STATUS_OK)
-            st = check_ranks(opts, spec.world_size, worker_spec_is_elastic(&spec));
-        int code = EXIT_CODE_USAGE;
-        if (st == STATUS_OK && opts->command == COMMAND_TRAIN && needs_launcher(opts, &spec))
-            st = doctor_check_train(opts, &spec, &code);
-        if (st != STATUS_OK)
-            return failure_before_start(st, code);
-        if (spec.world_size > 1 && strcmp(opts->backend, "mpi") == 0)
-            return exit_code_failed(mpirun_become(&spec, argc, argv), EXIT_CODE_USAGE);
-        if (needs_launcher(opts, &spec))
-            return launch(opts, argc, argv, &spec, started_ns);
-    }
-    if (place.rank != 0 && place.round == 0) /* else it may be rank 0 later */
-        run_log_end();
-    if (place.world_size > 1) {
-        char prefix[32];
-        snprintf(prefix, sizeof prefix, "rank %d", place.rank);
-        log_set_prefix(prefix);
-    }
-    st = nccl_settings_apply(opts->nccl_nvls); /* before the rank has threads */
+    if (is_worker)
+        return as_worker(opts, &place, started_ns, work_as);
+    options_say_unused(opts);
+    st = read_spec(opts, &spec);
+    if (st == STATUS_OK)
+        st = check_ranks(opts, spec.world_size, worker_spec_is_elastic(&spec));
+    if (st == STATUS_OK && opts->command == COMMAND_TRAIN && needs_launcher(opts, &spec))
+        st = doctor_check_train(opts, &spec, &code);
     if (st != STATUS_OK)
-        return exit_code_failed(st, EXIT_CODE_INTERNAL);
-    return work_as(opts, &place, launch_time(started_ns));
+        return failure_before_start(st, code);
+    if (spec.world_size > 1 && strcmp(opts->backend, "mpi") == 0)
+        return exit_code_failed(mpirun_become(&spec, argc, argv), EXIT_CODE_USAGE);
+    if (needs_launcher(opts, &spec))
+        return launch(opts, argc, argv, &spec, started_ns);
+    return become_rank(opts, &place, started_ns, work_as);
 }
 
 static int bench(const options *opts, int argc, char **argv, int64_t started_ns)
