@@ -61,8 +61,8 @@ static status print_node(const worker_spec *whole, int node)
 static status print_plan(const worker_spec *spec)
 {
     if (worker_spec_is_elastic(spec))
-        printf("nodes: %d to %d, numbered as they come; they meet at %s\n", spec->min_nodes,
-               spec->max_nodes, spec->endpoints);
+        printf("nodes: %d to %d, numbered as they come; they meet at %s\n", spec->rdzv.min_nodes,
+               spec->rdzv.max_nodes, spec->endpoints);
     else
         printf("store: served by %s at %s:%d%s\n", spec->nnodes > 1 ? "node 0" : "this launcher",
                spec->master_addr, spec->master_port,

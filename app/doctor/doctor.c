@@ -203,7 +203,7 @@ static void checkup_modules(checkup *c)
         check_module(c, "gloo", named || chosen);
     if (c->silent && strncmp(c->opts->device, "cuda", strlen("cuda")) == 0)
         check_module(c, "cuda", true);
-    if (c->spec.rdzv == RDZV_ETCD)
+    if (c->spec.backend == RDZV_ETCD)
         check_module(c, "curl", true);
     if (c->opts->health_check_port >= 0)
         check_module(c, "microhttpd", true);
@@ -450,7 +450,7 @@ static void checkup_network(checkup *c)
 {
     check_name(c);
     check_interfaces(c);
-    if (c->spec.rdzv == RDZV_ETCD)
+    if (c->spec.backend == RDZV_ETCD)
         check_etcd(c);
     else
         check_node_0(c);

@@ -87,20 +87,13 @@ static bool is_elastic(const agent *self)
 static status join_rendezvous(agent *self)
 {
     const worker_spec *spec = self->spec;
-    rdzv_options how = {
-        .backend = spec->rdzv == RDZV_ETCD ? &rdzv_etcd : &rdzv_c10d,
-        .endpoints = spec->endpoints,
-        .run_id = spec->run_id,
-        .access = &spec->access,
-        .self = {.nproc = spec->nproc, .port = spec->master_port},
-        .min_nodes = spec->min_nodes,
-        .max_nodes = spec->max_nodes,
-        .join_ms = spec->join_ms,
-        .last_call_ms = spec->last_call_ms,
-        .read_ms = spec->read_ms,
-        .keep_alive_ms = spec->keep_alive_ms,
-        .keep_alive_misses = spec->keep_alive_misses,
-    };
+    rdzv_options how = spec->rdzv;
+    how.backend = spec->backend == RDZV_ETCD ? &rdzv_etcd : &rdzv_c10d;
+    how.endpoints = spec->endpoints;
+    how.run_id = spec->run_id;
+    how.access = &spec->access;
+    how.self.nproc = spec->nproc;
+    how.self.port = spec->master_port;
     snprintf(how.self.id, sizeof how.self.id, "%s", self->id);
     if (strlen(spec->master_addr) >= sizeof how.self.address)
         return FAIL(STATUS_INVALID, "this node's address is longer than %d letters: %.80s",
@@ -686,7 +679,7 @@ static status stopped_while(const agent *self, const char *how, int *code)
 static status fail_unmet(const agent *self, const char *why)
 {
     return FAIL(STATUS_TIMEOUT, "no round has begun within %.3g s (--join-timeout): %s",
-                (double)self->spec->join_ms * 1e-3, why);
+                (double)self->spec->rdzv.join_ms * 1e-3, why);
 }
 
 /* The list of nodes of the next attempt: a static job's is known. Elastic: waits for a round that
@@ -701,7 +694,7 @@ static status await_round(agent *self, bool *over, int *code)
     event_log_waits(self->events, self->spec->now.round);
     look_at_rounds(self);
     while (news->phase == RDZV_WAITS && self->signals.first == 0) {
-        int64_t end_ns = since_ns + self->spec->join_ms * 1000000;
+        int64_t end_ns = since_ns + self->spec->rdzv.join_ms * 1000000;
         TRY(wait_once(self, since_ns != 0 ? clock_remaining_ms(end_ns) : -1));
         if (since_ns != 0 && clock_passed(end_ns))
             return fail_unmet(self, "the others did not meet this node, and go on without it");
@@ -735,28 +728,18 @@ static bool is_too_late(agent *self, bool unmet)
     int64_t now_ns = clock_now_ns(), *since_ns = &self->rounds.unmet_ns;
     if (!unmet || *since_ns == 0)
         *since_ns = unmet ? now_ns : 0;
-    return unmet && now_ns - *since_ns > self->spec->join_ms * 1000000;
+    return unmet && now_ns - *since_ns > self->spec->rdzv.join_ms * 1000000;
 }
 
-typedef enum parting {
-    PARTING_UNMET,  /* the nodes of the round have not met: who was noted did not come */
-    PARTING_APART,  /* they have, and not all ranks: node 0 names the last one */
-    PARTING_PLAIN,  /* it has ended, at no cost */
-    PARTING_COUNTS, /* it costs a restart */
-} parting;
-
-/* Elastic: no rank of this node runs the round any more, and the job goes on. */
-static void part(agent *self, parting how)
+/* Elastic: no rank of this node runs the round any more, and the job goes on. Who was noted as lost
+ * is named. */
+static void part(agent *self, round_departure how)
 {
     rounds *r = &self->rounds;
-    if (how == PARTING_APART && self->spec->node_rank == 0)
-        note_lost(self, self->spec->nnodes - 1);
-    round_departure word = {.lost = r->lost,
-                            .n_lost = r->n_lost,
-                            .restarts = self->spec->now.restarts + (how == PARTING_COUNTS),
-                            .unmet = how == PARTING_UNMET || how == PARTING_APART};
+    how.lost = r->lost;
+    how.n_lost = r->n_lost;
     round_fence_set(r->fence, 0);
-    rdzv_leave(r->rdzv, &word);
+    rdzv_leave(r->rdzv, &how);
 }
 
 /* Elastic: what the round leaves behind. The roster knows who is lost. */
@@ -787,7 +770,7 @@ static status give_up_meeting(agent *self, int *code)
         return fail_unmet(self, why);
     LOG_W("round %lld does not begin: %s", (long long)self->spec->now.round, why);
     clear_round(self);
-    part(self, PARTING_UNMET);
+    part(self, (round_departure){.restarts = self->spec->now.restarts, .unmet = true});
     return STATUS_OK;
 }
 
@@ -916,9 +899,12 @@ static status leave_round(agent *self, const group_outcome *outcome, bool *again
         note_lost(self, outcome->lost[i]);
     clear_round(self);
     if (*again) {
-        part(self, outcome->unmet                ? PARTING_APART
-                   : !cut_off && outcome->counts ? PARTING_COUNTS
-                                                 : PARTING_PLAIN);
+        bool counts = outcome->counts && !outcome->unmet && !cut_off;
+        if (outcome->unmet &&
+            self->spec->node_rank == 0) /* the nodes have met, and not all ranks */
+            note_lost(self, self->spec->nnodes - 1);
+        part(self, (round_departure){.restarts = self->spec->now.restarts + counts,
+                                     .unmet = outcome->unmet});
     } else if (goes_on) {
         *code = 128 + self->signals.first; /* the others go on */
     } else if (outcome->code == 0 || self->signals.first == 0) {

@@ -312,7 +312,7 @@ static void explain(const worker_spec *spec, status st, char out[WHY_BYTES])
 status agent_store_await(const worker_spec *spec, const store_server *server,
                          const atomic_bool *cancelled, store **out)
 {
-    int64_t start_ns = clock_now_ns(), deadline_ns = clock_deadline_ns(spec->join_ms);
+    int64_t start_ns = clock_now_ns(), deadline_ns = clock_deadline_ns(spec->rdzv.join_ms);
     int64_t line_ns = start_ns + FIRST_LINE_MS * 1000000ll, stranger_ns = 0;
     char why[WHY_BYTES], node[32], way[SOCKET_ROUTE_BYTES];
     for (int64_t pause_ms = 10;; pause_ms = pause_ms < CONNECT_MS / 2 ? pause_ms * 2 : pause_ms) {
@@ -348,7 +348,7 @@ status agent_store_await(const worker_spec *spec, const store_server *server,
             socket_route_describe(spec->master_addr, way);
             LOG_I("%s%s%s%s waits for node 0, %.0f s of %.0f s: %s", node,
                   way[0] != '\0' ? " (by " : "", way, way[0] != '\0' ? ")" : "",
-                  clock_seconds(now - start_ns), (double)spec->join_ms * 1e-3, why);
+                  clock_seconds(now - start_ns), (double)spec->rdzv.join_ms * 1e-3, why);
             line_ns = now + NEXT_LINE_MS * 1000000ll;
         }
         clock_sleep_ms(pause_ms);
@@ -389,7 +389,7 @@ status node_count_publish(const node_count *count, const worker_spec *spec, stor
 
 void node_count_apply(worker_spec *spec, int nodes)
 {
-    spec->nnodes = spec->min_nodes = spec->max_nodes = nodes;
+    spec->nnodes = spec->rdzv.min_nodes = spec->rdzv.max_nodes = nodes;
     spec->nproc = spec->world_size / nodes;
     spec->counts_nodes = false;
 }

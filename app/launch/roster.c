@@ -238,7 +238,7 @@ static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
 {
     char nodes[64];
     if (worker_spec_is_elastic(spec))
-        snprintf(nodes, sizeof nodes, "--nnodes=%d:%d", spec->min_nodes, spec->max_nodes);
+        snprintf(nodes, sizeof nodes, "--nnodes=%d:%d", spec->rdzv.min_nodes, spec->rdzv.max_nodes);
     else if (spec->counts_nodes)
         snprintf(nodes, sizeof nodes, "--world-size=%d", spec->world_size);
     else
@@ -246,7 +246,7 @@ static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
                  spec->nproc);
     snprintf(out, SETTINGS_BYTES,
              "--rdzv-backend=%s\n%s\n--max-restarts=%d\n%sthe command train\n%s",
-             RDZV_BACKEND_NAMES[spec->rdzv], nodes, spec->max_restarts,
+             RDZV_BACKEND_NAMES[spec->backend], nodes, spec->max_restarts,
              spec->policy.own ? "" : "not ", spec->alike);
 }
 
@@ -386,7 +386,7 @@ static void say_missing(const roster *r)
           r->join.count.expected - missing, r->join.count.expected, spec->master_addr,
           spec->master_port, own[0] != '\0' ? " (this machine: " : "", own,
           own[0] != '\0' ? ")" : "", clock_seconds(clock_now_ns() - r->join.start_ns),
-          (double)spec->join_ms * 1e-3, list);
+          (double)spec->rdzv.join_ms * 1e-3, list);
 }
 
 static status say_who_did_not_come(const roster *r)
@@ -400,7 +400,7 @@ static status say_who_did_not_come(const roster *r)
                 "%d of %d nodes did not come to %s:%d within %.3g s: %s; see whether they were "
                 "started and can reach that address (mnist_ddp doctor)",
                 missing, r->join.count.expected, spec->master_addr, spec->master_port,
-                (double)spec->join_ms * 1e-3, list);
+                (double)spec->rdzv.join_ms * 1e-3, list);
 }
 
 /* Nodes count themselves, and node 0 decides. */
@@ -522,7 +522,7 @@ static status meet(roster *r)
                         .start_ns = clock_now_ns(),
                         .line_ns = clock_deadline_ns(FIRST_LINE_MS),
                         .count = {.expected = spec->counts_nodes ? 2 : spec->nnodes},
-                        .deadline_ns = clock_deadline_ns(spec->join_ms)};
+                        .deadline_ns = clock_deadline_ns(spec->rdzv.join_ms)};
     if (spec->counts_nodes && r->server == NULL) /* node 0 decides, and may begin later */
         r->join.deadline_ns += NODE_COUNT_QUIET_MS * 1000000ll;
     TRY(check_job(r));
@@ -568,7 +568,7 @@ static void name_self(roster *r)
 
 /* Connects to the store and returns once all nodes are there. STATUS_INVALID if something else
  * listens there, or the nodes' settings, numbers or jobs do not fit; STATUS_TIMEOUT if the store
- * was not reached within spec.join_ms, or the others have not come within so long after that, with
+ * was not reached within spec.rdzv.join_ms, or the others have not come within so long after that, with
  * who is missing; STATUS_REFUSED if node 0's agent is gone; STATUS_PEER once told to stop. */
 static status join(roster *r)
 {
@@ -663,7 +663,7 @@ static status send_heartbeat(roster *r)
     for (int i = 0; i < WORDS && r->heartbeat_ns == 0; i++)
         r->shared.words[i].sent = false;
     pthread_mutex_unlock(&r->lock);
-    r->heartbeat_ns = clock_deadline_ns(r->spec.keep_alive_ms);
+    r->heartbeat_ns = clock_deadline_ns(r->spec.rdzv.keep_alive_ms);
     return put_heartbeat(r);
 }
 
@@ -790,7 +790,7 @@ static void say_who_goes_on(roster *r, int reported)
         first++;
     double quiet_s = clock_seconds(clock_now_ns() - r->nodes[first].heard_ns);
     const worker_spec *spec = &r->spec;
-    if (first != 0 && quiet_s * 1e3 > SILENT_BEATS * (double)spec->keep_alive_ms)
+    if (first != 0 && quiet_s * 1e3 > SILENT_BEATS * (double)spec->rdzv.keep_alive_ms)
         LOG_W(
             "%d of %d nodes have ended; node %d has not been heard of for %.1f s, and is given up "
             "after %.1f s",
@@ -936,7 +936,7 @@ static bool gives_up(const roster *r, status st, bool answered, int64_t silent_s
             "node 0 takes a node for lost after %.3g s (--rdzv-conf=keep_alive_interval=%.3g,"
             "keep_alive_max_attempt=%d)",
             clock_seconds(r->stopped_ns), clock_seconds(patience_ns),
-            (double)spec->keep_alive_ms * 1e-3, spec->keep_alive_misses);
+            (double)spec->rdzv.keep_alive_ms * 1e-3, spec->rdzv.keep_alive_misses);
     else if (st == STATUS_REFUSED)
         FAIL(STATUS_PEER,
              "node 0's launcher at %s:%d is gone: its own output says why, if anything does",
@@ -1045,7 +1045,7 @@ status roster_create(const worker_spec *spec, store_server *server, roster **out
     r->spec.now = (round_state){0};
     status st = round_state_copy(&spec->now, &r->spec.now);
     if (worker_spec_is_elastic(spec))
-        r->spec.join_ms = time_to_come_ms(r);
+        r->spec.rdzv.join_ms = time_to_come_ms(r);
     if (worker_spec_is_elastic(spec))
         snprintf(r->prefix, sizeof r->prefix, "%s/%lld/", spec->run_id, (long long)spec->now.round);
     else

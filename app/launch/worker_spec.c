@@ -42,7 +42,7 @@ enum {
 /* The settings as given, before they are made to fit. Numbers may be NOT_GIVEN. */
 typedef struct request {
     worker_spec spec;                 /* what it becomes */
-    rdzv_backend backend;             /* --rdzv-backend */
+    rdzv_backend asked;               /* --rdzv-backend */
     char address[SPEC_ADDRESS_BYTES]; /* the endpoint's, etcd's first one's; or --master-addr; "" */
     int port;                         /* likewise */
     int is_https;                     /* --rdzv-conf's protocol, for endpoints that do not say it */
@@ -66,12 +66,12 @@ static const struct {
     key_kind kind;
     size_t at;
 } KEYS[] = {
-    {"join_timeout", KEY_MS, AT(spec.join_ms)},
-    {"timeout", KEY_MS, AT(spec.join_ms)},
-    {"last_call_timeout", KEY_MS, AT(spec.last_call_ms)},
-    {"read_timeout", KEY_MS, AT(spec.read_ms)},
-    {"keep_alive_interval", KEY_MS, AT(spec.keep_alive_ms)},
-    {"keep_alive_max_attempt", KEY_COUNT, AT(spec.keep_alive_misses)},
+    {"join_timeout", KEY_MS, AT(spec.rdzv.join_ms)},
+    {"timeout", KEY_MS, AT(spec.rdzv.join_ms)},
+    {"last_call_timeout", KEY_MS, AT(spec.rdzv.last_call_ms)},
+    {"read_timeout", KEY_MS, AT(spec.rdzv.read_ms)},
+    {"keep_alive_interval", KEY_MS, AT(spec.rdzv.keep_alive_ms)},
+    {"keep_alive_max_attempt", KEY_COUNT, AT(spec.rdzv.keep_alive_misses)},
     {"is_host", KEY_TRUTH, AT(is_host)},
     {"protocol", KEY_TRUTH, AT(is_https)},
     {"cacert", KEY_FILE, AT(spec.access.cacert)},
@@ -206,7 +206,7 @@ static status add_endpoint(const char *text, request *want)
 {
     char address[SPEC_ADDRESS_BYTES], name[SOCKET_ADDRESS_BYTES];
     size_t used = strlen(want->spec.endpoints);
-    bool is_etcd = want->backend == RDZV_ETCD;
+    bool is_etcd = want->asked == RDZV_ETCD;
     const char *scheme = is_etcd && strncmp(text, "https://", 8) == 0  ? "https://"
                          : is_etcd && strncmp(text, "http://", 7) == 0 ? "http://"
                          : is_etcd && want->is_https == 1              ? "https://"
@@ -219,12 +219,12 @@ static status add_endpoint(const char *text, request *want)
          !take_name(&text, '@', want->spec.access.password) || strchr(text, '@') != NULL))
         return FAIL(STATUS_INVALID, "a name and a password");
     TRY(status_context(
-        socket_address_parse(text, default_port(want->backend), address, sizeof address, &port),
+        socket_address_parse(text, default_port(want->asked), address, sizeof address, &port),
         "--rdzv-endpoint"));
     socket_address_name(address, port, name);
-    if (used > 0 && want->backend == RDZV_STATIC)
+    if (used > 0 && want->asked == RDZV_STATIC)
         return FAIL(STATUS_INVALID, "--rdzv-endpoint: several need --rdzv-backend=etcd");
-    if (used > 0 && want->backend == RDZV_C10D)
+    if (used > 0 && want->asked == RDZV_C10D)
         return FAIL(STATUS_INVALID,
                     "--rdzv-endpoint: c10d meets at one store, %s; several do not replicate: for "
                     "a rendezvous that survives its host give --rdzv-backend=etcd",
@@ -275,7 +275,7 @@ void worker_spec_hide(const options *opts, int argc, char **argv)
  * warning. STATUS_INVALID, with what to type. */
 static status read_rdzv(const options *opts, request *want)
 {
-    TRY(backend_of(opts->rdzv_backend, &want->backend));
+    TRY(backend_of(opts->rdzv_backend, &want->asked));
     TRY(read_pairs(opts->rdzv_conf, want));
     status st = read_endpoints(opts->rdzv_endpoint, want);
     if (st != STATUS_OK && strchr(opts->rdzv_endpoint, '@') != NULL)
@@ -417,33 +417,33 @@ static status check_nodes(const request *want)
                     "--node-rank=%d on the last one, or --nnodes=%d",
                     spec->node_rank, spec->nnodes, spec->nnodes - 1, spec->nnodes - 1,
                     spec->node_rank + 1);
-    if (want->backend == RDZV_ETCD && spec->endpoints[0] == '\0')
+    if (want->asked == RDZV_ETCD && spec->endpoints[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--rdzv-backend=etcd: where is it? Give --rdzv-endpoint=HOST:PORT");
     if (spec->nnodes == 1)
         return STATUS_OK;
-    if (want->backend == RDZV_STATIC && spec->min_nodes < spec->nnodes)
+    if (want->asked == RDZV_STATIC && spec->rdzv.min_nodes < spec->nnodes)
         return FAIL(STATUS_INVALID,
                     "--nnodes=%d:%d: machines that come and go (elastic) need --rdzv-backend=c10d "
                     "or etcd, and --rdzv-endpoint=HOST:PORT; else give the number that will run: "
                     "--nnodes=%d",
-                    spec->min_nodes, spec->nnodes, spec->nnodes);
-    if (want->backend != RDZV_STATIC && spec->endpoints[0] == '\0')
+                    spec->rdzv.min_nodes, spec->nnodes, spec->nnodes);
+    if (want->asked != RDZV_STATIC && spec->endpoints[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--rdzv-backend=%s with %d machines: where do they meet? Give "
                     "--rdzv-endpoint=HOST:PORT, the same on all",
-                    RDZV_BACKEND_NAMES[want->backend], spec->nnodes);
+                    RDZV_BACKEND_NAMES[want->asked], spec->nnodes);
     if (spec->node_rank > 0 && want->address[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d of %d machines: where is machine 0? Give "
                     "--master-addr=ADDRESS, its address",
                     spec->node_rank, spec->nnodes);
-    if (want->port == 0 && spec->min_nodes > 1)
+    if (want->port == 0 && spec->rdzv.min_nodes > 1)
         return FAIL(STATUS_INVALID,
                     "%s%s (a free port) cannot be known to %d machines; "
                     "give the same port on all, or none for %d",
                     spec->endpoints[0] != '\0' ? "--rdzv-endpoint=" : "--master-port=0",
-                    spec->endpoints, spec->min_nodes, default_port(want->backend));
+                    spec->endpoints, spec->rdzv.min_nodes, default_port(want->asked));
     return STATUS_OK;
 }
 
@@ -465,7 +465,7 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
     if (spec->nproc == NOT_GIVEN && spec->world_size == NOT_GIVEN && may_spread &&
         device_list_named(opts) > 1)
         spec->nproc = device_list_named(opts); /* --devices=0,3: a rank each */
-    TRY(worker_spec_nnodes(opts->nnodes, &spec->min_nodes, &spec->nnodes));
+    TRY(worker_spec_nnodes(opts->nnodes, &spec->rdzv.min_nodes, &spec->nnodes));
     if (!opts->standalone)
         TRY(read_rdzv(opts, want));
     if (!opts->standalone && spec->endpoints[0] == '\0') {
@@ -473,10 +473,10 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
             TRY(copy_text("--master-addr", opts->master_addr, want->address, sizeof want->address));
         want->port = (int)opts->master_port;
     }
-    if (want->backend != RDZV_STATIC && spec->node_rank > 0)
+    if (want->asked != RDZV_STATIC && spec->node_rank > 0)
         LOG_W("--node-rank=%d is not used with --rdzv-backend=%s: nodes are numbered as they come",
               spec->node_rank, opts->rdzv_backend);
-    if (want->backend != RDZV_STATIC)
+    if (want->asked != RDZV_STATIC)
         spec->node_rank = NOT_GIVEN;
     if (opts->standalone) { /* as torchrun: whatever address and port were given */
         if (spec->nnodes > 1 || spec->node_rank > 0)
@@ -509,7 +509,7 @@ static bool is_own(const worker_spec *spec, const char *address)
 static void place_store(request *want)
 {
     worker_spec *spec = &want->spec;
-    bool one = spec->nnodes == 1 && spec->rdzv == RDZV_STATIC, given = want->address[0] != '\0';
+    bool one = spec->nnodes == 1 && spec->backend == RDZV_STATIC, given = want->address[0] != '\0';
     /* The ranks of one machine need no other address than this, whatever was given. */
     snprintf(spec->master_addr, sizeof spec->master_addr, "%s",
              one || !given ? "127.0.0.1" : want->address);
@@ -517,10 +517,10 @@ static void place_store(request *want)
     if (want->port != NOT_GIVEN)
         spec->master_port = want->port;
     else
-        spec->master_port = one ? 0 : default_port(want->backend);
-    if (one || (spec->rdzv == RDZV_STATIC && spec->node_rank == 0))
+        spec->master_port = one ? 0 : default_port(want->asked);
+    if (one || (spec->backend == RDZV_STATIC && spec->node_rank == 0))
         spec->server = RDZV_HOST_HERE;
-    else if (spec->rdzv != RDZV_C10D || want->is_host == 0)
+    else if (spec->backend != RDZV_C10D || want->is_host == 0)
         spec->server = RDZV_HOST_ELSEWHERE;
     else if (want->is_host == 1 || spec->master_port == 0)
         spec->server = RDZV_HOST_HERE;
@@ -532,10 +532,10 @@ static void place_store(request *want)
 static rdzv_backend backend_for(const request *want)
 {
     const worker_spec *spec = &want->spec;
-    bool here = want->backend == RDZV_C10D && want->is_host != 0 &&
+    bool here = want->asked == RDZV_C10D && want->is_host != 0 &&
                 (want->is_host == 1 || is_own(spec, want->address));
     bool asks = spec->nnodes > 1 || (spec->endpoints[0] != '\0' && !here);
-    return asks ? want->backend : RDZV_STATIC;
+    return asks ? want->asked : RDZV_STATIC;
 }
 
 /* --join-timeout, else --rdzv-conf's, else the flag's default; but on one machine nobody else is to
@@ -543,9 +543,9 @@ static rdzv_backend backend_for(const request *want)
 static void set_join_time(const options *opts, worker_spec *spec)
 {
     bool is_given = options_given(opts, "join-timeout");
-    if (is_given || spec->join_ms < 0)
-        spec->join_ms =
-            spec->max_nodes == 1 && !is_given ? spec->read_ms : opts->join_timeout * 1000;
+    if (is_given || spec->rdzv.join_ms < 0)
+        spec->rdzv.join_ms =
+            spec->rdzv.max_nodes == 1 && !is_given ? spec->rdzv.read_ms : opts->join_timeout * 1000;
 }
 
 status worker_spec_count_gpus(const options *opts, int *out)
@@ -577,11 +577,11 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
     request want = {.spec = {.opts = opts,
                              .world_size = (int)opts->world_size,
                              .node_rank = (int)opts->node_rank,
-                             .join_ms = NOT_GIVEN,
-                             .last_call_ms = 30000,
-                             .read_ms = 60000,
-                             .keep_alive_ms = 5000,
-                             .keep_alive_misses = 3,
+                             .rdzv = {.join_ms = NOT_GIVEN,
+                                      .last_call_ms = 30000,
+                                      .read_ms = 60000,
+                                      .keep_alive_ms = 5000,
+                                      .keep_alive_misses = 3},
                              .monitor_ms = (int64_t)(opts->monitor_interval * 1e3),
                              .max_restarts = (int)opts->max_restarts,
                              .health_check_port = health_check_port(opts),
@@ -592,8 +592,8 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
     worker_spec *spec = &want.spec;
     TRY(request_read(opts, cpu_count, gpu_count, &want));
     TRY(fit(&want, gpu_count));
-    if (spec->min_nodes == NOT_GIVEN)
-        spec->min_nodes = spec->nnodes;
+    if (spec->rdzv.min_nodes == NOT_GIVEN)
+        spec->rdzv.min_nodes = spec->nnodes;
     TRY(check_nodes(&want));
     if (spec->nproc == spec->world_size && spec->node_rank == 0 && opts->nproc_per_node == NULL &&
         opts->nnodes == NULL && spec->nproc > 1 && !is_elsewhere(&want))
@@ -608,22 +608,22 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
             (int)opts->local_world_size, spec->nproc);
     spec->node_rank = spec->node_rank > 0 ? spec->node_rank : 0;
     spec->world_size = spec->counts_nodes ? spec->world_size : spec->nproc * spec->nnodes;
-    spec->max_nodes = spec->nnodes;
+    spec->rdzv.max_nodes = spec->nnodes;
     if (opts->local_addr != NULL)
         TRY(copy_text("--local-addr", opts->local_addr, spec->local_addr, sizeof spec->local_addr));
-    spec->rdzv = backend_for(&want);
+    spec->backend = backend_for(&want);
     place_store(&want);
     set_join_time(opts, spec);
     if (worker_spec_is_elastic(spec))
         spec->node_rank = NOT_GIVEN;
     if (opts->rdzv_id != NULL && !opts->standalone)
         TRY(copy_text("--rdzv-id", opts->rdzv_id, spec->run_id, sizeof spec->run_id));
-    else if (spec->rdzv == RDZV_ETCD && spec->max_nodes > 1)
+    else if (spec->backend == RDZV_ETCD && spec->rdzv.max_nodes > 1)
         return FAIL(STATUS_INVALID,
                     "--rdzv-backend=etcd: which job is this? Others may meet there, "
                     "too; give --rdzv-id=ID, the same on all machines and no other "
                     "job's");
-    else if (spec->max_nodes == 1 && (spec->master_port == 0 || worker_spec_is_elastic(spec)))
+    else if (spec->rdzv.max_nodes == 1 && (spec->master_port == 0 || worker_spec_is_elastic(spec)))
         make_run_id(spec->run_id);
     if (opts->run.role != NULL)
         TRY(copy_text("--role", opts->run.role, spec->role, sizeof spec->role));

@@ -8,7 +8,7 @@
 #include "app/train/agreement.h"
 #include "base/text.h"
 #include "dist/elastic/etcd.h"
-#include "dist/elastic/round.h"
+#include "dist/elastic/rdzv.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -94,11 +94,11 @@ typedef struct worker_spec {
     int node_rank;                 /* elastic: likewise; at first -1 */
     round_state now;               /* elastic: the round; before the first, and of a static job,
                                     * only `restarts`, after failed ranks; owned */
-    rdzv_backend rdzv;             /* RDZV_STATIC also of one machine: it needs none */
-    int min_nodes, max_nodes;
-    char endpoints
-        [SPEC_ENDPOINTS_BYTES]; /* elastic: where they meet, each with its port: "h1:p,h2:p" */
-    etcd_access access;         /* likewise: of etcd */
+    rdzv_backend backend;          /* RDZV_STATIC also of one machine: it needs none */
+    rdzv_options rdzv;             /* how many nodes there may be, and the times, also of a static
+                                    * job; the rest is the agent's to fill in */
+    char endpoints[SPEC_ENDPOINTS_BYTES]; /* elastic: where nodes meet, with ports: "h1:p,h2:p" */
+    etcd_access access;                   /* likewise: of etcd */
     rdzv_host server;
     char master_addr[SPEC_ADDRESS_BYTES];
     int master_port;        /* 0: one node, a free one, until it is known */
@@ -107,10 +107,7 @@ typedef struct worker_spec {
     char run_id[SPEC_RUN_ID_BYTES];
     char role[SPEC_ROLE_BYTES];
     int max_restarts;
-    int64_t join_ms, last_call_ms, monitor_ms;
-    int64_t read_ms;       /* elastic: one call of the service at which nodes meet */
-    int64_t keep_alive_ms; /* between two heartbeats of an agent; */
-    int keep_alive_misses; /* an agent that has missed so many is taken for dead */
+    int64_t monitor_ms; /* between two looks at the other nodes */
 
     /* By worker_spec_complete. */
     shutdown_policy policy;
@@ -151,13 +148,13 @@ void worker_spec_hide(const options *opts, int argc, char **argv);
 /* Whether nodes may come and go. */
 static inline bool worker_spec_is_elastic(const worker_spec *spec)
 {
-    return spec->rdzv != RDZV_STATIC;
+    return spec->backend != RDZV_STATIC;
 }
 
 /* Who has not been heard of for so long is taken for dead. */
 static inline int64_t worker_spec_lease_ms(const worker_spec *spec)
 {
-    return spec->keep_alive_ms * spec->keep_alive_misses;
+    return spec->rdzv.keep_alive_ms * spec->rdzv.keep_alive_misses;
 }
 
 /* The first rank of a node, and how many it has. */

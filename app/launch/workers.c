@@ -131,7 +131,7 @@ static void list_variables(FILE *list, const worker *w, const worker_start *star
     if (w->rank_fd > 0) {
         entrypoint_word(list, "%s=%d", ELASTIC_FD_VARIABLE, w->rank_fd);
         entrypoint_word(list, "MNIST_DDP_JOIN_TIMEOUT=%lld",
-                        (long long)(spec->join_ms + 999) / 1000);
+                        (long long)(spec->rdzv.join_ms + 999) / 1000);
     }
     if (start->fence_fd > 0)
         entrypoint_word(list, "%s=%d", ROUND_FENCE_VARIABLE, start->fence_fd);

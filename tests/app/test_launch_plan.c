@@ -331,9 +331,9 @@ START_TEST(nodes_meet_on_terms)
     worker_spec plan;
     ck_assert_msg(worker_spec_read(&opts, CPUS, 0, &plan) == STATUS_OK, "%s: %s",
                   MEETINGS[_i].flags, status_text());
-    ck_assert_int_eq(plan.join_ms, MEETINGS[_i].join_ms);
-    ck_assert_int_eq(plan.keep_alive_ms, MEETINGS[_i].keep_alive_ms);
-    ck_assert_int_eq(plan.keep_alive_misses, MEETINGS[_i].misses);
+    ck_assert_int_eq(plan.rdzv.join_ms, MEETINGS[_i].join_ms);
+    ck_assert_int_eq(plan.rdzv.keep_alive_ms, MEETINGS[_i].keep_alive_ms);
+    ck_assert_int_eq(plan.rdzv.keep_alive_misses, MEETINGS[_i].misses);
     ck_assert_int_eq(plan.server, MEETINGS[_i].server);
     options_free(&opts);
 }

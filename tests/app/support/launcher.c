@@ -45,10 +45,8 @@ worker_spec launcher_plan(int nproc)
                          .health_check_port = -1,
                          .run_id = "none",
                          .role = "default",
-                         .join_ms = 10000,
-                         .monitor_ms = 20,
-                         .keep_alive_ms = 500,
-                         .keep_alive_misses = 4};
+                         .rdzv = {.join_ms = 10000, .keep_alive_ms = 500, .keep_alive_misses = 4},
+                         .monitor_ms = 20};
 }
 
 void launcher_path(const char *name, char out[FILE_PATH_BYTES])
