@@ -75,7 +75,8 @@ static bool needs_launcher(const options *opts, const worker_spec *spec)
            spec->health_check_port >= 0;
 }
 
-static int launch(const options *opts, int argc, char **argv, worker_spec *spec, int64_t started_ns)
+static int launch_ranks(const options *opts, int argc, char **argv, worker_spec *spec,
+                        int64_t started_ns)
 {
     status st = STATUS_OK;
     bool made = false;
@@ -178,7 +179,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     if (spec.world_size > 1 && strcmp(opts->backend, "mpi") == 0)
         return exit_code_failed(mpirun_become(&spec, argc, argv), EXIT_CODE_USAGE);
     if (needs_launcher(opts, &spec))
-        return launch(opts, argc, argv, &spec, started_ns);
+        return launch_ranks(opts, argc, argv, &spec, started_ns);
     return become_rank(opts, &place, started_ns, work_as);
 }
 
@@ -206,7 +207,7 @@ static int print_help(const options *opts)
     return EXIT_SUCCESS;
 }
 
-static int run(const options *opts, int argc, char **argv, int64_t started_ns)
+static int run_named(const options *opts, int argc, char **argv, int64_t started_ns)
 {
     static int (*const alone[])(const options *) = {
         [COMMAND_EVAL] = eval_command,       [COMMAND_PREDICT] = predict_command,
@@ -323,7 +324,7 @@ int main(int argc, char **argv)
         run_log_end();
     standard_streams_set_signal(&opts);
     terminal_take_log();
-    code = standard_streams_close(&opts, run(&opts, argc, argv, started_ns));
+    code = standard_streams_close(&opts, run_named(&opts, argc, argv, started_ns));
     options_free(&opts);
     return code;
 }

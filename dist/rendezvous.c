@@ -655,7 +655,7 @@ static status name_missing(void *ctx, const bool *joined, bool is_over)
 }
 
 /* Rank 0 without an agent. Other hosts can connect unless the address says that there are none. */
-static status serve(rendezvous *rdzv)
+static status serve_store(rendezvous *rdzv)
 {
     const rendezvous_place *place = &rdzv->place;
     char own[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
@@ -718,7 +718,7 @@ static status serve_by_file(rendezvous *rdzv, int64_t store_timeout_ms)
     init_file line;
     if (place->master_addr[0] == '\0')
         choose_address(place->master_addr);
-    TRY(serve(rdzv));
+    TRY(serve_store(rdzv));
     place->master_port = store_server_port(rdzv->server);
     init_file_init(&line);
     line.port = place->master_port;
@@ -755,7 +755,7 @@ static status open_store(rendezvous *rdzv, int64_t store_timeout_ms)
     if (place->init_file[0] != '\0')
         TRY(find_by_file(rdzv));
     if (place->rank == 0 && !place->agent_store)
-        TRY(serve(rdzv));
+        TRY(serve_store(rdzv));
     return connect_store(rdzv, store_timeout_ms);
 }
 
@@ -767,7 +767,7 @@ static void remove_file(rendezvous *rdzv)
     rdzv->published = false;
 }
 
-static status meet(rendezvous *rdzv)
+static status meet_ranks(rendezvous *rdzv)
 {
     char host[128] = "?", person[PERSON_BYTES], advice[ADVICE_BYTES];
     membership ranks = members(rdzv, "join/");
@@ -804,7 +804,7 @@ status rendezvous_join(const rendezvous_place *place, int64_t timeout_ms, int64_
         st = open_store(rdzv, store_timeout_ms);
         socket_address_name(rdzv->place.master_addr, rdzv->place.master_port, rdzv->where);
         if (st == STATUS_OK)
-            st = meet(rdzv);
+            st = meet_ranks(rdzv);
         remove_file(rdzv);
         if (st != STATUS_OK)
             goto out;

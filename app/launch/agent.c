@@ -136,7 +136,7 @@ static void describe(const round_state *now, char *out, size_t size_bytes)
 
 /* Puts this node's place in the round that begins into the spec: `now`, node_rank, nnodes,
  * world_size, and node 0's address as master_addr and master_port. */
-static status begin_round(agent *self)
+static status take_place(agent *self)
 {
     worker_spec *spec = self->spec;
     rounds *r = &self->rounds;
@@ -704,7 +704,7 @@ static status await_round(agent *self, bool *over, int *code)
     if (news->phase == RDZV_FAILED)
         return FAIL(news->failure, "%s", news->reason);
     if (news->phase != RDZV_CLOSED)
-        return begin_round(self);
+        return take_place(self);
     *over = true;
     bool well = news->ending == ROUND_WELL;
     if (well && self->rounds.unfinished) {
@@ -802,7 +802,7 @@ static status join_roster(agent *self, bool *met, int *code)
 
 /* Before any node starts a worker all have met. They stay in touch until the job ends, or the
  * round. */
-static status meet(agent *self, bool *met, int *code)
+static status meet_nodes(agent *self, bool *met, int *code)
 {
     const worker_spec *spec = self->spec;
     char ranks[SPEC_RANKS_BYTES];
@@ -967,7 +967,7 @@ static status run_job(agent *self, int *code)
         TRY(await_round(self, &over, code));
         if (over)
             return STATUS_OK;
-        TRY(meet(self, &met, code));
+        TRY(meet_nodes(self, &met, code));
         if (!met)
             continue;
         *code = EXIT_CODE_INTERNAL;

@@ -511,7 +511,7 @@ static status take_count(roster *r)
 }
 
 /* From the connection to the start of all. */
-static status meet(roster *r)
+static status join_group(roster *r)
 {
     const worker_spec *spec = &r->spec;
     r->join = (joining){.nodes = {.store = r->client,
@@ -570,7 +570,7 @@ static void name_self(roster *r)
  * listens there, or the nodes' settings, numbers or jobs do not fit; STATUS_TIMEOUT if the store
  * was not reached within spec.rdzv.join_ms, or the others have not come within so long after that, with
  * who is missing; STATUS_REFUSED if node 0's agent is gone; STATUS_PEER once told to stop. */
-static status join(roster *r)
+static status join_others(roster *r)
 {
     status st = agent_store_await(&r->spec, r->server, &r->join_cancelled, &r->client);
     if (st != STATUS_OK) {
@@ -578,7 +578,7 @@ static status join(roster *r)
         return st;
     }
     name_self(r);
-    st = meet(r);
+    st = join_group(r);
     free(r->join.there);
     if (st == STATUS_OK)
         return begin_turns(r);
@@ -953,7 +953,7 @@ static bool gives_up(const roster *r, status st, bool answered, int64_t silent_s
 
 /* Turn after turn; each failure costs a connection and a pause, and only a turn that went well
  * renews the patience. */
-static void serve(roster *r)
+static void take_turns(roster *r)
 {
     struct pollfd order = {.fd = r->thread_fd, .events = POLLIN};
     int interval_ms = (int)r->spec.monitor_ms;
@@ -983,12 +983,12 @@ static void serve(roster *r)
         LOG_D("last words to the other nodes: %s", status_text());
 }
 
-static void *run(void *arg)
+static void *roster_thread(void *arg)
 {
     roster *r = arg;
-    status st = join(r);
+    status st = join_others(r);
     if (st == STATUS_OK)
-        serve(r);
+        take_turns(r);
     else
         set_failure(r, st);
     pthread_mutex_lock(&r->lock);
@@ -1064,7 +1064,7 @@ status roster_create(const worker_spec *spec, store_server *server, roster **out
     if (st == STATUS_OK && server != NULL)
         st = store_server_keep(server, prefix);
     if (st == STATUS_OK)
-        st = thread_start(run, r, "the roster's", &r->thread);
+        st = thread_start(roster_thread, r, "the roster's", &r->thread);
     if (st == STATUS_OK)
         *out = r;
     else

@@ -513,7 +513,7 @@ static status drive(rdzv_handle *rdzv, const round_event *event);
 static status expire(rdzv_handle *rdzv, const char *why)
 {
     char reason[1300];
-    round_event event = {.kind = ROUND_EXPIRED, .reason = reason};
+    round_event event = {.kind = ROUND_EVENT_EXPIRED, .reason = reason};
     if (rdzv->client.silent_ns != 0)
         snprintf(reason, sizeof reason, "%s: %s", why, rdzv->client.why);
     else
@@ -521,7 +521,7 @@ static status expire(rdzv_handle *rdzv, const char *why)
     return drive(rdzv, &event);
 }
 
-static status begin(rdzv_handle *rdzv)
+static status begin_round(rdzv_handle *rdzv)
 {
     int64_t end_ns = lease_end_ns(&rdzv->client);
     if (passed(&rdzv->client, end_ns))
@@ -535,25 +535,25 @@ static status drive(rdzv_handle *rdzv, const round_event *event)
 {
     round_action action;
     TRY(round_step(&rdzv->machine, event, now_ns_of(&rdzv->client) / NS_PER_MS, &action));
-    bool waits = event->kind == ROUND_VIEW && action.kind == ROUND_WAIT;
+    bool waits = event->kind == ROUND_EVENT_VIEW && action.kind == ROUND_DO_WAIT;
     rdzv->until_ms = waits ? action.until_ms : 0;
     status st = STATUS_OK;
     switch (action.kind) {
-    case ROUND_WAIT:
+    case ROUND_DO_WAIT:
         break;
-    case ROUND_PUT:
+    case ROUND_DO_PUT:
         st = client_put(&rdzv->client, &rdzv->machine.self, rdzv->machine.phase == ROUND_WAITS);
         break;
-    case ROUND_WRITE:
+    case ROUND_DO_WRITE:
         st = client_write(&rdzv->client, &rdzv->view, &action.state);
         break;
-    case ROUND_BEGIN:
-        st = begin(rdzv);
+    case ROUND_DO_BEGIN:
+        st = begin_round(rdzv);
         break;
-    case ROUND_LEAVE:
+    case ROUND_DO_LEAVE:
         st = report_phase(rdzv, RDZV_LEAVES, action.ending, action.reason);
         break;
-    case ROUND_END:
+    case ROUND_DO_END:
         st = report_phase(rdzv, RDZV_CLOSED, action.ending, action.reason);
         break;
     }
@@ -573,11 +573,11 @@ static status renew(rdzv_handle *rdzv)
 }
 
 /* All that is due now, and one look. */
-static status turn(rdzv_handle *rdzv)
+static status take_turn(rdzv_handle *rdzv)
 {
     TRY(renew(rdzv));
     TRY(client_look(&rdzv->client, &rdzv->machine.self, rdzv->until_ms, &rdzv->view));
-    return drive(rdzv, &(round_event){.kind = ROUND_VIEW, .view = &rdzv->view});
+    return drive(rdzv, &(round_event){.kind = ROUND_EVENT_VIEW, .view = &rdzv->view});
 }
 
 static void pause_for(const rdzv_handle *rdzv, int64_t ms)
@@ -658,8 +658,8 @@ static status take_wishes(rdzv_handle *rdzv, bool *quit)
     eventfd_t count;
     eventfd_read(q->wake_fd, &count);
     pthread_mutex_lock(&q->lock);
-    const round_event ended = {.kind = ROUND_CLOSE, .ending = q->ending, .reason = q->reason};
-    const round_event left = {.kind = ROUND_LEFT, .left = q->how};
+    const round_event ended = {.kind = ROUND_EVENT_CLOSE, .ending = q->ending, .reason = q->reason};
+    const round_event left = {.kind = ROUND_EVENT_LEFT, .left = q->how};
     *quit = q->quit;
     if (q->close)
         st = drive(rdzv, &ended);
@@ -691,7 +691,7 @@ static status note_turn(rdzv_handle *rdzv, status result)
     return STATUS_OK;
 }
 
-static void *serve(void *arg)
+static void *rdzv_thread(void *arg)
 {
     rdzv_handle *rdzv = arg;
     int64_t end_ns = 0;
@@ -703,7 +703,7 @@ static void *serve(void *arg)
         if (quit && (!rdzv->machine.closing || passed(&rdzv->client, end_ns)))
             break;
         if (st == STATUS_OK)
-            st = turn(rdzv);
+            st = take_turn(rdzv);
         if (note_turn(rdzv, st) != STATUS_OK)
             pause_for(rdzv, rdzv->client.retry_ms); /* memory is short */
     }
@@ -739,7 +739,7 @@ static status start_thread(rdzv_handle *rdzv, const rdzv_options *o)
     round_machine_init(&rdzv->machine, &rules, &o->self);
     init_client(rdzv);
     rdzv->waits_since_ns = rdzv->said_ns = now_ns_of(&rdzv->client);
-    TRY(thread_start(serve, rdzv, "the rendezvous'", &rdzv->thread));
+    TRY(thread_start(rdzv_thread, rdzv, "the rendezvous'", &rdzv->thread));
     rdzv->has_thread = true;
     return STATUS_OK;
 }

@@ -364,7 +364,7 @@ static status write_over(const round_view *view, round_action *out, const char *
 static status write_over(const round_view *view, round_action *out, const char *fmt, ...)
 {
     TRY(round_state_copy(&view->state, &out->state));
-    out->kind = ROUND_WRITE;
+    out->kind = ROUND_DO_WRITE;
     out->state.over = true;
     va_list args;
     va_start(args, fmt);
@@ -376,7 +376,7 @@ static status write_over(const round_view *view, round_action *out, const char *
 static status write_closed(const round_machine *machine, const round_view *view, round_action *out)
 {
     TRY(round_state_copy(&view->state, &out->state));
-    out->kind = ROUND_WRITE;
+    out->kind = ROUND_DO_WRITE;
     out->state.closed = true;
     out->state.ending = machine->ending;
     memcpy(out->state.reason, machine->reason, sizeof out->state.reason);
@@ -389,11 +389,11 @@ static void wait_until(round_action *out, int64_t until_ms)
         out->until_ms = until_ms;
 }
 
-static void leave(round_machine *machine, round_ending ending, const char *reason,
-                  round_action *out)
+static void order_leave(round_machine *machine, round_ending ending, const char *reason,
+                        round_action *out)
 {
     machine->phase = ROUND_LEAVES;
-    out->kind = ROUND_LEAVE;
+    out->kind = ROUND_DO_LEAVE;
     out->ending = ending;
     snprintf(out->reason, sizeof out->reason, "%s", reason);
 }
@@ -420,7 +420,7 @@ static status write_next(const round_view *view, const quorum_facts *quorum,
         round_state_free(&out->state);
         return FAIL(STATUS_NO_MEMORY, "a round of %d nodes", n);
     }
-    out->kind = ROUND_WRITE;
+    out->kind = ROUND_DO_WRITE;
     for (int i = 0; i < before->n && out->state.n < n; i++) {
         const round_node *survivor = node_of(view, before->members[i].id);
         if (survivor != NULL && comes(survivor))
@@ -459,8 +459,8 @@ static bool leads(const round_machine *machine, const round_view *view)
     return false;
 }
 
-static status form(const round_machine *machine, const round_view *view, int64_t now_ms,
-                   round_action *out)
+static status form_next(const round_machine *machine, const round_view *view, int64_t now_ms,
+                        round_action *out)
 {
     quorum_facts quorum = quorum_of(&machine->rules, view);
     if (quorum.blocker == BLOCKER_ALL_LOST)
@@ -476,7 +476,7 @@ static status form(const round_machine *machine, const round_view *view, int64_t
     return write_next(view, &quorum, &machine->rules, out);
 }
 
-static status agree(round_machine *machine, const round_state *state, round_action *out)
+static status agree_to(round_machine *machine, const round_state *state, round_action *out)
 {
     round_state copy;
     TRY(round_state_copy(state, &copy));
@@ -488,7 +488,7 @@ static status agree(round_machine *machine, const round_state *state, round_acti
     if (state->restarts > machine->self.restarts)
         machine->self.restarts = state->restarts;
     machine->phase = ROUND_AGREES;
-    out->kind = ROUND_PUT;
+    out->kind = ROUND_DO_PUT;
     return STATUS_OK;
 }
 
@@ -498,11 +498,11 @@ static status wait_turn(round_machine *machine, const round_view *view, int64_t 
     const round_state *state = &view->state;
     int rank = round_rank_of(state, machine->self.id), waiting = 0;
     if (!own_is_there(machine, view)) {
-        out->kind = ROUND_PUT;
+        out->kind = ROUND_DO_PUT;
         return STATUS_OK;
     }
     if (rank >= 0 && !state->over && state->round > machine->self.round)
-        return agree(machine, state, out);
+        return agree_to(machine, state, out);
     if (rank >= 0 && !state->over) {
         const round_node *self = &machine->self;
         int lost = self->n_lost > 0 ? round_rank_of(state, self->lost[0]) : -1;
@@ -523,7 +523,7 @@ static status wait_turn(round_machine *machine, const round_view *view, int64_t 
         machine->enough_ms = -1;
     else if (machine->enough_ms < 0)
         machine->enough_ms = now_ms;
-    return leads(machine, view) ? form(machine, view, now_ms, out) : STATUS_OK;
+    return leads(machine, view) ? form_next(machine, view, now_ms, out) : STATUS_OK;
 }
 
 /* The latest of the nodes that come and are no members of the round; NULL: there is none. */
@@ -537,8 +537,8 @@ static const round_node *newcomer_of(const round_view *view)
 
 /* The round is over if a member is gone, or newcomers wait for whom there is room. The first member
  * that still runs it says so. */
-static status watch(round_machine *machine, const round_view *view, int64_t now_ms,
-                    round_action *out)
+static status watch_members(round_machine *machine, const round_view *view, int64_t now_ms,
+                            round_action *out)
 {
     const round_state *state = &view->state;
     const round_node *newcomer = NULL;
@@ -580,46 +580,48 @@ static void take_back(round_machine *machine)
     machine->enough_ms = -1;
 }
 
-static status begin(round_machine *machine, const round_view *view, round_action *out)
+static status begin_agreed(round_machine *machine, const round_view *view, round_action *out)
 {
     const round_state *state = &view->state;
     if (state->over || state->round != machine->last.round ||
         !same_members(state, &machine->last)) {
         take_back(machine);
-        out->kind = ROUND_PUT;
+        out->kind = ROUND_DO_PUT;
         return STATUS_OK;
     }
     if (!own_is_there(machine, view)) {
-        out->kind = ROUND_PUT;
+        out->kind = ROUND_DO_PUT;
         return STATUS_OK;
     }
     machine->phase = ROUND_RUNS;
     machine->newest = 0;
-    out->kind = ROUND_BEGIN;
+    out->kind = ROUND_DO_BEGIN;
     out->node_rank = round_rank_of(state, machine->self.id);
     return STATUS_OK;
 }
 
-static status run(round_machine *machine, const round_view *view, int64_t now_ms, round_action *out)
+static status run_on(round_machine *machine, const round_view *view, int64_t now_ms,
+                     round_action *out)
 {
     const round_state *state = &view->state;
     if (!view->only_state && node_of(view, machine->self.id) == NULL)
-        leave(machine, ROUND_BADLY, "this node's record at the rendezvous is gone", out);
+        order_leave(machine, ROUND_BADLY, "this node's record at the rendezvous is gone", out);
     else if (state->round < machine->last.round)
-        leave(machine, ROUND_BADLY, "the rendezvous has lost this round's state", out);
+        order_leave(machine, ROUND_BADLY, "the rendezvous has lost this round's state", out);
     else if (state->round != machine->last.round || !same_members(state, &machine->last))
-        leave(machine, ROUND_BADLY, "the other nodes have begun another round", out);
+        order_leave(machine, ROUND_BADLY, "the other nodes have begun another round", out);
     else if (state->over)
-        leave(machine, state->ending, state->reason, out);
+        order_leave(machine, state->ending, state->reason, out);
     else if (!view->only_state)
-        return watch(machine, view, now_ms, out);
+        return watch_members(machine, view, now_ms, out);
     return STATUS_OK;
 }
 
-static void end(round_machine *machine, round_ending ending, const char *reason, round_action *out)
+static void end_job(round_machine *machine, round_ending ending, const char *reason,
+                    round_action *out)
 {
     machine->phase = ROUND_CLOSED;
-    out->kind = ROUND_END;
+    out->kind = ROUND_DO_END;
     out->ending = ending;
     snprintf(out->reason, sizeof out->reason, "%s", reason);
 }
@@ -663,15 +665,15 @@ static status see(round_machine *machine, const round_view *view, int64_t now_ms
     if (machine->phase == ROUND_CLOSED)
         return STATUS_OK;
     if (view->state.closed && view->state.round == 0 && view->state.ending == ROUND_WELL) {
-        end(machine, ROUND_BADLY, "it was closed as done before any round", out);
+        end_job(machine, ROUND_BADLY, "it was closed as done before any round", out);
         return STATUS_OK;
     }
     if (view->state.closed) {
-        end(machine, view->state.ending, view->state.reason, out);
+        end_job(machine, view->state.ending, view->state.reason, out);
         return STATUS_OK;
     }
     if (machine->phase == ROUND_WAITS && is_lost(machine, &view->state)) {
-        end(machine, ROUND_BADLY, "the rendezvous has lost the job's state", out);
+        end_job(machine, ROUND_BADLY, "the rendezvous has lost the job's state", out);
         return STATUS_OK;
     }
     if (machine->closing)
@@ -681,9 +683,9 @@ static status see(round_machine *machine, const round_view *view, int64_t now_ms
     case ROUND_WAITS:
         return wait_turn(machine, view, now_ms, out);
     case ROUND_AGREES:
-        return begin(machine, view, out);
+        return begin_agreed(machine, view, out);
     case ROUND_RUNS:
-        return run(machine, view, now_ms, out);
+        return run_on(machine, view, now_ms, out);
     case ROUND_LEAVES:
     case ROUND_CLOSED:
         break;
@@ -716,19 +718,19 @@ static status note_left(round_machine *machine, const round_departure *left)
 status round_step(round_machine *machine, const round_event *event, int64_t now_ms,
                   round_action *out)
 {
-    *out = (round_action){.kind = ROUND_WAIT, .until_ms = INT64_MAX};
+    *out = (round_action){.kind = ROUND_DO_WAIT, .until_ms = INT64_MAX};
     switch (event->kind) {
-    case ROUND_VIEW:
+    case ROUND_EVENT_VIEW:
         return see(machine, event->view, now_ms, out);
-    case ROUND_LEFT:
+    case ROUND_EVENT_LEFT:
         return note_left(machine, &event->left);
-    case ROUND_EXPIRED:
+    case ROUND_EVENT_EXPIRED:
         if (machine->phase == ROUND_RUNS)
-            leave(machine, ROUND_BADLY, event->reason, out);
+            order_leave(machine, ROUND_BADLY, event->reason, out);
         if (machine->phase == ROUND_AGREES)
             take_back(machine);
         break;
-    case ROUND_CLOSE:
+    case ROUND_EVENT_CLOSE:
         machine->closing = true;
         machine->ending = event->ending;
         snprintf(machine->reason, sizeof machine->reason, "%s", event->reason);

@@ -142,7 +142,7 @@ typedef enum round_phase {
     ROUND_WAITS,  /* for a round */
     ROUND_AGREES, /* its record says that it runs one; it has not begun */
     ROUND_RUNS,
-    ROUND_LEAVES, /* is to leave: until ROUND_LEFT */
+    ROUND_LEAVES, /* is to leave: until ROUND_EVENT_LEFT */
     ROUND_CLOSED,
 } round_phase;
 
@@ -171,37 +171,37 @@ typedef struct round_departure {
 } round_departure;
 
 typedef enum round_event_kind {
-    ROUND_VIEW, /* what is at the service, as of now; also after each action, and when a time that
-                      ROUND_WAIT has named has come */
-    ROUND_LEFT, /* no rank of this node is in a round any more */
-    ROUND_EXPIRED, /* this node's lease has ended, or will before it can be renewed */
-    ROUND_CLOSE,   /* the job has ended */
+    ROUND_EVENT_VIEW,    /* what is at the service, as of now; also after each action, and when a
+                            time that ROUND_DO_WAIT has named has come */
+    ROUND_EVENT_LEFT,    /* no rank of this node is in a round any more */
+    ROUND_EVENT_EXPIRED, /* this node's lease has ended, or will before it can be renewed */
+    ROUND_EVENT_CLOSE,   /* the job has ended */
 } round_event_kind;
 
 typedef struct round_event {
     round_event_kind kind;
-    const round_view *view; /* ROUND_VIEW */
-    round_ending ending;    /* ROUND_CLOSE */
-    const char *reason;     /* ROUND_EXPIRED, ROUND_CLOSE */
-    round_departure left;   /* ROUND_LEFT */
+    const round_view *view; /* ROUND_EVENT_VIEW */
+    round_ending ending;    /* ROUND_EVENT_CLOSE */
+    const char *reason;     /* ROUND_EVENT_EXPIRED, ROUND_EVENT_CLOSE */
+    round_departure left;   /* ROUND_EVENT_LEFT */
 } round_event;
 
 typedef enum round_action_kind {
-    ROUND_WAIT,  /* for another view, or until until_ms */
-    ROUND_PUT,   /* the machine's `self` into this node's record; then look again */
-    ROUND_WRITE, /* `state`, if the one there is still that of the view; then look again */
-    ROUND_BEGIN, /* machine.last, as its node `node_rank`; not if the own lease has ended */
-    ROUND_LEAVE, /* for `reason`: its ranks are to end the round; then ROUND_LEFT */
-    ROUND_END,   /* the job is closed, for `reason` */
+    ROUND_DO_WAIT,  /* for another view, or until until_ms */
+    ROUND_DO_PUT,   /* the machine's `self` into this node's record; then look again */
+    ROUND_DO_WRITE, /* `state`, if the one there is still that of the view; then look again */
+    ROUND_DO_BEGIN, /* machine.last, as its node `node_rank`; not if the own lease has ended */
+    ROUND_DO_LEAVE, /* for `reason`: its ranks are to end the round; then ROUND_EVENT_LEFT */
+    ROUND_DO_END,   /* the job is closed, for `reason` */
 } round_action_kind;
 
 /* Owned: state.members (round_action_free). */
 typedef struct round_action {
     round_action_kind kind;
-    int64_t until_ms;                /* ROUND_WAIT; INT64_MAX: for nothing but a view */
-    round_state state;               /* ROUND_WRITE */
-    int node_rank;                   /* ROUND_BEGIN */
-    round_ending ending;             /* ROUND_LEAVE, ROUND_END; */
+    int64_t until_ms;                /* ROUND_DO_WAIT; INT64_MAX: for nothing but a view */
+    round_state state;               /* ROUND_DO_WRITE */
+    int node_rank;                   /* ROUND_DO_BEGIN */
+    round_ending ending;             /* ROUND_DO_LEAVE, ROUND_DO_END; */
     char reason[ROUND_REASON_BYTES]; /* likewise */
 } round_action;
 

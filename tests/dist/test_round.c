@@ -236,9 +236,9 @@ START_TEST(a_lost_state_ends_who_knows_better)
     round_machine_init(&machine, &rules, &self);
     machine.self.round = 4;
     machine.last = (round_state){.round = 4, .members = calloc(1, sizeof self), .n = 1};
-    const round_event event = {.kind = ROUND_VIEW, .view = &view};
+    const round_event event = {.kind = ROUND_EVENT_VIEW, .view = &view};
     ck_assert_int_eq(round_step(&machine, &event, 1000, &action), STATUS_OK);
-    ck_assert_int_eq(action.kind, ROUND_END);
+    ck_assert_int_eq(action.kind, ROUND_DO_END);
     ck_assert_int_eq(action.ending, ROUND_BADLY);
     ASSERT_FACTS(action.reason, "lost the job's state");
     ck_assert_int_eq(machine.phase, ROUND_CLOSED);
@@ -259,12 +259,12 @@ START_TEST(an_absent_node_tries_again_alone)
         .state = {.round = 1, .members = members, .n = 1, .absences = absences, .n_absences = 2},
         .nodes = nodes,
         .n = 3};
-    const round_event event = {.kind = ROUND_VIEW, .view = &view};
+    const round_event event = {.kind = ROUND_EVENT_VIEW, .view = &view};
     round_machine machine;
     round_action action;
     round_machine_init(&machine, &rules, &self);
     ck_assert_int_eq(round_step(&machine, &event, 1000, &action), STATUS_OK);
-    ck_assert_int_eq(action.kind, ROUND_WAIT);
+    ck_assert_int_eq(action.kind, ROUND_DO_WAIT);
     ck_assert_int_eq(action.until_ms, 1000 + ROUND_ABSENCE_MS);
     ck_assert_int_eq(round_step(&machine, &event, action.until_ms, &action), STATUS_OK);
     ck_assert(!nodes[1].left_out && nodes[2].left_out);
@@ -287,9 +287,9 @@ START_TEST(a_closed_state_without_a_round_is_not_success)
     round_machine machine;
     round_action action;
     round_machine_init(&machine, &rules, &self);
-    const round_event event = {.kind = ROUND_VIEW, .view = &view};
+    const round_event event = {.kind = ROUND_EVENT_VIEW, .view = &view};
     ck_assert_int_eq(round_step(&machine, &event, 1000, &action), STATUS_OK);
-    ck_assert_int_eq(action.kind, ROUND_END);
+    ck_assert_int_eq(action.kind, ROUND_DO_END);
     ck_assert_int_eq(action.ending, ROUND_BADLY);
 }
 END_TEST

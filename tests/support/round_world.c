@@ -45,23 +45,24 @@ static void step(world *w, int i, round_event *event, const round_rules *rules)
     round_machine machine;
     round_action action;
     round_pack_fill_machine(node, i, rules, &machine);
-    if (event->kind == ROUND_VIEW) {
+    if (event->kind == ROUND_EVENT_VIEW) {
         round_pack_fill_view(w, event->view == NULL, i, &view);
         event->view = &view;
     }
     machine.absences = round_absences_hash(&view.state); /* it has known them since 0 */
     if (round_step(&machine, event, now_ms, &action) != STATUS_OK)
         abort();
-    if (action.kind == ROUND_WAIT && action.until_ms - now_ms < ROUND_ABSENCE_MS &&
+    if (action.kind == ROUND_DO_WAIT && action.until_ms - now_ms < ROUND_ABSENCE_MS &&
         round_step(&machine, event, action.until_ms, &action) != STATUS_OK)
         abort();
     round_pack_machine(&machine, node);
-    if (action.kind == ROUND_WRITE)
+    if (action.kind == ROUND_DO_WRITE)
         round_pack_state(&action.state, &node->write);
-    if (action.kind == ROUND_WRITE || action.kind == ROUND_PUT || action.kind == ROUND_BEGIN)
+    if (action.kind == ROUND_DO_WRITE || action.kind == ROUND_DO_PUT ||
+        action.kind == ROUND_DO_BEGIN)
         node->pending = (uint8_t)action.kind;
-    node->current = node->pending == ROUND_WRITE;
-    if (action.kind == ROUND_END)
+    node->current = node->pending == ROUND_DO_WRITE;
+    if (action.kind == ROUND_DO_END)
         node->ranks = 0;
     round_action_free(&action);
     round_machine_free(&machine);
@@ -155,19 +156,19 @@ static const char *act(world *w, int i, bool heard, const round_rules *rules)
     world_node *node = &w->nodes[i];
     const char *broken = NULL;
     uint8_t kind = node->pending;
-    node->pending = ROUND_WAIT;
-    if (kind == ROUND_PUT) {
+    node->pending = ROUND_DO_WAIT;
+    if (kind == ROUND_DO_PUT) {
         put_record(w, i, &node->self);
         node->put = (world_record){0};
         if (heard && node->life == WORLD_LIVES)
             note_put(node);
     }
-    if (kind == ROUND_WRITE && node->current)
+    if (kind == ROUND_DO_WRITE && node->current)
         broken = write_state(w, &node->write, rules);
-    if (kind == ROUND_BEGIN && node->life == WORLD_LIVES && node->valid)
+    if (kind == ROUND_DO_BEGIN && node->life == WORLD_LIVES && node->valid)
         node->ranks = node->last.round;
-    else if (kind == ROUND_BEGIN && node->life == WORLD_LIVES)
-        step(w, i, &(round_event){.kind = ROUND_EXPIRED, .reason = ""}, rules);
+    else if (kind == ROUND_DO_BEGIN && node->life == WORLD_LIVES)
+        step(w, i, &(round_event){.kind = ROUND_EVENT_EXPIRED, .reason = ""}, rules);
     node->current = 0;
     node->write = (world_state){0};
     return broken;
@@ -177,7 +178,8 @@ static void leave(world *w, int i, int lost, const round_rules *rules)
 {
     const char *names[] = {round_pack_ids[lost]};
     w->nodes[i].ranks = 0;
-    step(w, i, &(round_event){.kind = ROUND_LEFT, .left = {.lost = names, .n_lost = lost != i}},
+    step(w, i,
+         &(round_event){.kind = ROUND_EVENT_LEFT, .left = {.lost = names, .n_lost = lost != i}},
          rules);
 }
 
@@ -191,7 +193,8 @@ static void leave_unmet(world *w, int i, const round_rules *rules)
             lost[n++] = round_pack_ids[last->members[k]];
     w->nodes[i].ranks = 0;
     step(w, i,
-         &(round_event){.kind = ROUND_LEFT, .left = {.lost = lost, .n_lost = n, .unmet = true}},
+         &(round_event){.kind = ROUND_EVENT_LEFT,
+                        .left = {.lost = lost, .n_lost = n, .unmet = true}},
          rules);
 }
 
@@ -199,7 +202,7 @@ static void leave_unmet(world *w, int i, const round_rules *rules)
 static void die(world *w, int i)
 {
     world_node *node = &w->nodes[i];
-    bool sent = node->pending == ROUND_PUT || node->pending == ROUND_WRITE;
+    bool sent = node->pending == ROUND_DO_PUT || node->pending == ROUND_DO_WRITE;
     world_node rest = {.life = WORLD_DEAD, .record = node->record};
     if (sent) {
         rest.pending = node->pending;
@@ -241,7 +244,7 @@ static bool has_absences(const world_state *state)
 static bool can_happen(const world *w, world_event event, int i)
 {
     const world_node *node = &w->nodes[i];
-    bool lives = node->life == WORLD_LIVES, idle = lives && node->pending == ROUND_WAIT;
+    bool lives = node->life == WORLD_LIVES, idle = lives && node->pending == ROUND_DO_WAIT;
     if (faults_of(w, event, i) > w->faults)
         return false;
     switch (event) {
@@ -252,9 +255,9 @@ static bool can_happen(const world *w, world_event event, int i)
     case WORLD_LOOK_STATE: /* else it does no more than after a look at all nodes */
         return idle && node->phase != ROUND_CLOSED && node->put.there && !node->record.there;
     case WORLD_ACT:
-        return node->pending != ROUND_WAIT;
+        return node->pending != ROUND_DO_WAIT;
     case WORLD_ACT_UNHEARD:
-        return lives && node->pending == ROUND_PUT;
+        return lives && node->pending == ROUND_DO_PUT;
     case WORLD_LEAVE:
         return idle && node->phase == ROUND_LEAVES;
     case WORLD_UNMET:
@@ -293,7 +296,7 @@ bool world_move(const world *from, world_event event, int node, const round_rule
     *to = *from;
     *broken = NULL;
     to->faults = (uint8_t)(to->faults - faults_of(from, event, node));
-    round_event look = {.kind = ROUND_VIEW, .view = event == WORLD_LOOK_STATE ? NULL : &all};
+    round_event look = {.kind = ROUND_EVENT_VIEW, .view = event == WORLD_LOOK_STATE ? NULL : &all};
     switch (event) {
     case WORLD_START:
         to->nodes[node].life = WORLD_LIVES;
@@ -324,7 +327,7 @@ bool world_move(const world *from, world_event event, int node, const round_rule
         leave(to, node, (node + 2) % WORLD_NODES, rules);
         break;
     case WORLD_EXPIRE:
-        step(to, node, &(round_event){.kind = ROUND_EXPIRED, .reason = ""}, rules);
+        step(to, node, &(round_event){.kind = ROUND_EVENT_EXPIRED, .reason = ""}, rules);
         break;
     case WORLD_LEASE_ENDS:
         remove_record(to, node);
@@ -332,13 +335,13 @@ bool world_move(const world *from, world_event event, int node, const round_rule
     case WORLD_STOPS:
         remove_record(to, node);
         die(to, node);
-        to->nodes[node].pending = ROUND_WAIT;
+        to->nodes[node].pending = ROUND_DO_WAIT;
         break;
     case WORLD_DIES:
         die(to, node);
         break;
     case WORLD_CLOSE:
-        step(to, node, &(round_event){.kind = ROUND_CLOSE, .reason = ""}, rules);
+        step(to, node, &(round_event){.kind = ROUND_EVENT_CLOSE, .reason = ""}, rules);
         break;
     case WORLD_EVENTS:
         return false;
@@ -395,7 +398,7 @@ static const char *turn_all(world *w, const round_rules *rules)
     const char *broken = NULL;
     for (int i = 0; i < WORLD_NODES; i++) {
         const world_node *node = &w->nodes[i];
-        if (node->life == WORLD_DEAD && node->pending == ROUND_WAIT && node->record.there)
+        if (node->life == WORLD_DEAD && node->pending == ROUND_DO_WAIT && node->record.there)
             remove_record(w, i);
         for (size_t k = 0; k < sizeof order / sizeof order[0]; k++) {
             world next;

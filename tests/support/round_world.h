@@ -36,7 +36,7 @@ typedef struct world_node {
     uint8_t phase, closing;
     world_record self;
     world_state last;
-    /* What it has decided to do and not done yet: a round_action_kind; ROUND_WAIT: nothing. */
+    /* What it has decided to do and not done yet: a round_action_kind; ROUND_DO_WAIT: nothing. */
     uint8_t pending, current; /* current: the state is still that of its view */
     world_state write;
 } world_node;
