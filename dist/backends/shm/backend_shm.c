@@ -25,7 +25,7 @@
 
 typedef struct shm_exchange {
     shm_sync *sync; /* borrowed */
-    uint32_t round;
+    uint32_t step;
     shm_offer *offers;  /* (world_size): what the ranks have announced of the one under way */
     const void **given; /* (world_size) */
     void **outs;        /* (world_size) */
@@ -39,15 +39,15 @@ static void shm_exchange_free(shm_exchange *x); /* accepts all zero */
  *   in its note      a few numbers, or in the note's annex up to SHM_ANNEX_BYTES: the takers have
  *                    them with the announcement. Nobody waits a second time.
  *   in its heap      takers read it there, as it lies.
- *   in its slots     all else: chunk by chunk, each in a round of its own, in two slots in turn.
+ *   in its slots     all else: chunk by chunk, each in a step of its own, in two slots in turn.
  *                    While takers read one, the giver fills the other.
  *
- *                        round 1        round 2        round 3
+ *                        step 1         step 2         step 3
  *        giver    slot 1 [fill]         wait, then     [fill]
  *                 slot 0         [fill]                wait, then  ...
  *        taker           wait   [read 1]       [read 2]      [read 3]
  *
- * Givers of one collective may differ in this. If none needs slots there is one round for all.
+ * Givers of one collective may differ in this. If none needs slots there is one step for all.
  *
  * all_reduce has two more ways:
  *
@@ -58,7 +58,7 @@ static void shm_exchange_free(shm_exchange *x); /* accepts all zero */
  *             once all have `reduced` theirs, every rank copies all parts from there. So each
  *             element is added up once, and not by every rank.
  *
- * A round ends with `done`. Before a giver fills a slot again, all ranks are done with the round
+ * A step ends with `done`. Before a giver fills a slot again, all ranks are done with the step
  * that used it last. At the end every rank waits until all are done: then what it has shown is its
  * own again, and it knows that all others have moved all their counters. So it may leave without
  * disturbing those that still look at them.
@@ -88,11 +88,11 @@ static void shm_exchange_free(shm_exchange *x)
     *x = (shm_exchange){0};
 }
 
-enum { KEEP_UP_SHIFT = 20 }; /* every 2^20 rounds */
+enum { KEEP_UP_SHIFT = 20 }; /* every 2^20 steps */
 
-static status finish_round(shm_exchange *x, int64_t deadline_ns)
+static status finish_step(shm_exchange *x, int64_t deadline_ns)
 {
-    return shm_sync_await_all(x->sync, SHM_DONE, x->round, deadline_ns);
+    return shm_sync_await_all(x->sync, SHM_DONE, x->step, deadline_ns);
 }
 
 /* This rank's part: nobody else's. */
@@ -114,8 +114,8 @@ static status reduce_parts_in_heaps(shm_exchange *x, const collective *c, int64_
         reduce_buffers(c->type, c->op, c->prescale, x->outs, region->world_size, count);
     else if (count > 0)
         reduce_into(c->type, c->op, c->prescale, &parts, count);
-    shm_sync_arrive(x->sync, SHM_DONE, ++x->round);
-    return finish_round(x, deadline_ns);
+    shm_sync_arrive(x->sync, SHM_DONE, ++x->step);
+    return finish_step(x, deadline_ns);
 }
 
 /* Takers read it where it lies: it is shown, and its owner does not overwrite it meanwhile. */
@@ -124,21 +124,21 @@ static bool is_read_in_heap(const shm_offer *offer)
     return offer->in != SHM_NO_OFFSET && offer->in != offer->out;
 }
 
-/* How a collective is cut into rounds. */
-typedef struct rounds {
+/* How a collective is cut into steps. */
+typedef struct steps {
     const collective *c;
     size_t rows, row_bytes; /* as a giver's `in` is laid out */
-    size_t most;            /* elements of a row in one round */
+    size_t most;            /* elements of a row in one step */
     uint32_t first, n;
     bool staged; /* a giver uses slots */
     bool reduced;
-} rounds;
+} steps;
 
-static rounds cut(const shm_exchange *x, const collective *c)
+static steps cut(const shm_exchange *x, const collective *c)
 {
     const shm_region *region = &x->sync->region;
     size_t size = dtype_size(c->type), rows = (size_t)exchange_rows(c, region->world_size);
-    rounds r = {.c = c, .rows = rows, .row_bytes = c->count * size, .first = x->round + 1};
+    steps r = {.c = c, .rows = rows, .row_bytes = c->count * size, .first = x->step + 1};
     r.reduced = c->kind == COLLECTIVE_ALL_REDUCE && region->world_size > 2;
     for (int rank = 0; rank < region->world_size; rank++)
         if (exchange_is_read(c, rank) && !is_read_in_heap(&x->offers[rank]))
@@ -148,34 +148,34 @@ static rounds cut(const shm_exchange *x, const collective *c)
     return r;
 }
 
-/* Elements of each row in round `k` of them. */
-static size_t count_of(const rounds *r, uint32_t k)
+/* Elements of each row in step `k` of them. */
+static size_t count_of(const steps *r, uint32_t k)
 {
     size_t left = r->c->count - k * r->most;
     return left < r->most ? left : r->most;
 }
 
-/* Fills this rank's slot for round k, if it needs one. */
-static status stage(shm_exchange *x, const rounds *r, uint32_t k, int64_t deadline_ns)
+/* Fills this rank's slot for step k, if it needs one. */
+static status stage(shm_exchange *x, const steps *r, uint32_t k, int64_t deadline_ns)
 {
     const shm_region *region = &x->sync->region;
-    uint32_t round = r->first + k;
+    uint32_t step = r->first + k;
     size_t size = dtype_size(r->c->type), some_bytes = count_of(r, k) * size;
     if (!r->staged && !r->reduced)
         return STATUS_OK;
-    TRY(shm_sync_await_all(x->sync, SHM_DONE, round - SHM_SLOTS, deadline_ns));
+    TRY(shm_sync_await_all(x->sync, SHM_DONE, step - SHM_SLOTS, deadline_ns));
     if (exchange_is_read(r->c, region->rank) && !is_read_in_heap(&x->offers[region->rank])) {
-        unsigned char *slot = shm_region_slot(region, region->rank, round);
+        unsigned char *slot = shm_region_slot(region, region->rank, step);
         const unsigned char *in = (const unsigned char *)r->c->in + k * r->most * size;
         for (size_t row = 0; row < r->rows; row++)
             memory_stream(slot + row * some_bytes, in + row * r->row_bytes, some_bytes);
     }
-    shm_sync_arrive(x->sync, SHM_STAGED, round);
+    shm_sync_arrive(x->sync, SHM_STAGED, step);
     return STATUS_OK;
 }
 
-/* Sets x->given to what this rank takes in round k. */
-static void find_given(shm_exchange *x, const rounds *r, uint32_t k)
+/* Sets x->given to what this rank takes in step k. */
+static void find_given(shm_exchange *x, const steps *r, uint32_t k)
 {
     const shm_region *region = &x->sync->region;
     size_t size = dtype_size(r->c->type), row = exchange_row(r->c, region->rank);
@@ -212,28 +212,28 @@ static void reduce_to_slot(shm_exchange *x, const collective *c, exchange_part p
     }
 }
 
-/* Round k of an all_reduce: this rank's part into its slot, then all parts from their slots. */
-static status take_reduced(shm_exchange *x, const rounds *r, uint32_t k, int64_t deadline_ns)
+/* Step k of an all_reduce: this rank's part into its slot, then all parts from their slots. */
+static status take_reduced(shm_exchange *x, const steps *r, uint32_t k, int64_t deadline_ns)
 {
     const shm_region *region = &x->sync->region;
     const collective *c = r->c;
-    uint32_t round = r->first + k;
+    uint32_t step = r->first + k;
     size_t size = dtype_size(c->type), some = count_of(r, k);
     exchange_part own = exchange_part_of(c, some, region->rank, region->world_size);
-    reduce_to_slot(x, c, own, shm_region_slot(region, region->rank, round));
-    shm_sync_arrive(x->sync, SHM_REDUCED, round);
-    TRY(shm_sync_await_all(x->sync, SHM_REDUCED, round, deadline_ns));
+    reduce_to_slot(x, c, own, shm_region_slot(region, region->rank, step));
+    shm_sync_arrive(x->sync, SHM_REDUCED, step);
+    TRY(shm_sync_await_all(x->sync, SHM_REDUCED, step, deadline_ns));
     unsigned char *out = (unsigned char *)c->out + k * r->most * size;
-    for (int step = 0; step < region->world_size; step++) {
-        int rank = (region->rank + step) % region->world_size;
+    for (int i = 0; i < region->world_size; i++) {
+        int rank = (region->rank + i) % region->world_size;
         exchange_part part = exchange_part_of(c, some, rank, region->world_size);
-        memcpy(out + part.begin * size, shm_region_slot(region, rank, round) + part.begin * size,
+        memcpy(out + part.begin * size, shm_region_slot(region, rank, step) + part.begin * size,
                (part.end - part.begin) * size);
     }
     return STATUS_OK;
 }
 
-static status do_round(shm_exchange *x, const rounds *r, uint32_t k, int64_t deadline_ns)
+static status do_step(shm_exchange *x, const steps *r, uint32_t k, int64_t deadline_ns)
 {
     const shm_region *region = &x->sync->region;
     if (exchange_takes(r->c, region->rank)) {
@@ -250,17 +250,17 @@ static status do_round(shm_exchange *x, const rounds *r, uint32_t k, int64_t dea
     return STATUS_OK;
 }
 
-static status do_rounds(shm_exchange *x, const collective *c, int64_t deadline_ns)
+static status do_steps(shm_exchange *x, const collective *c, int64_t deadline_ns)
 {
-    rounds r = cut(x, c);
+    steps r = cut(x, c);
     TRY(stage(x, &r, 0, deadline_ns));
     for (uint32_t k = 0; k < r.n; k++) {
         if (k + 1 < r.n)
             TRY(stage(x, &r, k + 1, deadline_ns));
-        TRY(do_round(x, &r, k, deadline_ns));
+        TRY(do_step(x, &r, k, deadline_ns));
     }
-    x->round += r.n;
-    return finish_round(x, deadline_ns);
+    x->step += r.n;
+    return finish_step(x, deadline_ns);
 }
 
 /* From the ranks' notes or annexes, which nobody overwrites before this rank has ended the
@@ -278,12 +278,12 @@ static void take_from_notes(shm_exchange *x, const collective *c, uint32_t index
         exchange_take(c, region->rank, region->world_size, x->given, 0, c->count);
 }
 
-/* Rounds are compared modulo 2^32, so that a counter that many collectives do not use must not
+/* Steps are compared modulo 2^32, so that a counter that many collectives do not use must not
  * stay far behind. */
 static void keep_up(shm_exchange *x)
 {
-    shm_sync_arrive(x->sync, SHM_STAGED, x->round);
-    shm_sync_arrive(x->sync, SHM_REDUCED, x->round);
+    shm_sync_arrive(x->sync, SHM_STAGED, x->step);
+    shm_sync_arrive(x->sync, SHM_REDUCED, x->step);
 }
 
 /* Does what all ranks have announced as collective `index` (shm_note_write), and returns when c->in
@@ -304,9 +304,9 @@ static status shm_exchange_run(shm_exchange *x, const collective *c, uint32_t in
     for (int rank = 0; rank < region->world_size; rank++)
         in_heaps =
             in_heaps && x->offers[rank].in != SHM_NO_OFFSET && x->offers[rank].out != SHM_NO_OFFSET;
-    uint32_t before = x->round;
-    TRY(in_heaps ? reduce_parts_in_heaps(x, c, deadline_ns) : do_rounds(x, c, deadline_ns));
-    if ((before ^ x->round) >> KEEP_UP_SHIFT != 0)
+    uint32_t before = x->step;
+    TRY(in_heaps ? reduce_parts_in_heaps(x, c, deadline_ns) : do_steps(x, c, deadline_ns));
+    if ((before ^ x->step) >> KEEP_UP_SHIFT != 0)
         keep_up(x);
     return STATUS_OK;
 }

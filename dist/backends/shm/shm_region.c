@@ -268,9 +268,9 @@ static unsigned char *shm_region_annex(const shm_region *region, int rank, uint3
     return annexes(region) + ((size_t)rank * SHM_NOTES + index % SHM_NOTES) * SHM_ANNEX_BYTES;
 }
 
-unsigned char *shm_region_slot(const shm_region *region, int rank, uint32_t round)
+unsigned char *shm_region_slot(const shm_region *region, int rank, uint32_t step)
 {
-    return slots(region) + ((size_t)rank * SHM_SLOTS + round % SHM_SLOTS) * SHM_SLOT_BYTES;
+    return slots(region) + ((size_t)rank * SHM_SLOTS + step % SHM_SLOTS) * SHM_SLOT_BYTES;
 }
 
 shm_channel *shm_region_channel(const shm_region *region, int from, int to)

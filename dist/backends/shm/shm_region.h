@@ -34,9 +34,9 @@ enum {
 /* Of what all ranks wait for each other. */
 typedef enum shm_stage {
     SHM_ANNOUNCED, /* collectives */
-    SHM_STAGED,    /* rounds: this rank's data is in its slot */
-    SHM_REDUCED,   /* rounds: the reduction of this rank's part is in its slot */
-    SHM_DONE,      /* rounds: this rank no longer touches any buffer of it */
+    SHM_STAGED,    /* steps: this rank's data is in its slot */
+    SHM_REDUCED,   /* steps: the reduction of this rank's part is in its slot */
+    SHM_DONE,      /* steps: this rank no longer touches any buffer of it */
     SHM_STAGES,
 } shm_stage;
 
@@ -113,8 +113,8 @@ typedef struct shm_region {
  * something else. */
 status shm_region_create(const group_setup *setup, int64_t deadline_ns, shm_region *out);
 
-/* The rank's slot of a round. */
-unsigned char *shm_region_slot(const shm_region *region, int rank, uint32_t round);
+/* The rank's slot of a step. */
+unsigned char *shm_region_slot(const shm_region *region, int rank, uint32_t step);
 shm_channel *shm_region_channel(const shm_region *region, int from, int to);
 unsigned char *shm_region_heap(const shm_region *region, int rank);
 
