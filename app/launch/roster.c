@@ -568,8 +568,8 @@ static void name_self(roster *r)
 
 /* Connects to the store and returns once all nodes are there. STATUS_INVALID if something else
  * listens there, or the nodes' settings, numbers or jobs do not fit; STATUS_TIMEOUT if the store
- * was not reached within spec.rdzv.join_ms, or the others have not come within so long after that, with
- * who is missing; STATUS_REFUSED if node 0's agent is gone; STATUS_PEER once told to stop. */
+ * was not reached within the time to join, or the others have not come within so long after that,
+ * with who is missing; STATUS_REFUSED if node 0's agent is gone; STATUS_PEER once told to stop. */
 static status join_others(roster *r)
 {
     status st = agent_store_await(&r->spec, r->server, &r->join_cancelled, &r->client);
