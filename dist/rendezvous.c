@@ -384,18 +384,16 @@ static job_state look_at(const init_file *line)
     char prefix[INIT_FILE_ID_BYTES + 32];
     store *client = NULL;
     bool there = false;
-    int fd = -1;
-    status st = socket_connect(line->address, line->port, clock_deadline_ns(LOOK_MS), &fd);
-    if (st != STATUS_OK)
-        return st == STATUS_REFUSED ? JOB_GONE : JOB_UNKNOWN;
-    close(fd);
     snprintf(prefix, sizeof prefix, "mnist_ddp/%s/0/", line->id);
     const store_options options = {.host = line->address,
                                    .port = line->port,
                                    .prefix = prefix,
                                    .timeout_ms = LOOK_MS,
-                                   .connect_timeout_ms = LOOK_MS};
-    st = store_create(&options, &client);
+                                   .connect_timeout_ms = LOOK_MS,
+                                   .once = true};
+    status st = store_create(&options, &client);
+    if (st == STATUS_REFUSED)
+        return JOB_GONE;
     if (st == STATUS_OK)
         st = store_check(client, INIT_FILE_KEY, &there);
     store_destroy(client);

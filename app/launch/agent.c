@@ -57,9 +57,8 @@ typedef struct agent {
     roster_news nodes;    /* what was last heard of them; one node: nothing */
     worker_group group;
     struct pollfd *polled; /* for wait_once() */
-    char id[ROUND_ID_BYTES];
-    bool has_lost_thread; /* a roster hangs, and was left to itself */
-    int64_t memory_kills; /* memory_was_short */
+    bool has_lost_thread;  /* a roster hangs, and was left to itself */
+    int64_t memory_kills;  /* memory_was_short */
     bool anything_failed;
 
     /* Of the latest attempt. */
@@ -86,20 +85,19 @@ static bool is_elastic(const agent *self)
  * listens. */
 static status join_rendezvous(agent *self)
 {
-    const worker_spec *spec = self->spec;
-    rdzv_options how = spec->rdzv;
-    how.backend = spec->backend == RDZV_ETCD ? &rdzv_etcd : &rdzv_c10d;
-    how.endpoints = spec->endpoints;
-    how.run_id = spec->run_id;
-    how.access = &spec->access;
-    how.self.nproc = spec->nproc;
-    how.self.port = spec->master_port;
-    snprintf(how.self.id, sizeof how.self.id, "%s", self->id);
-    if (strlen(spec->master_addr) >= sizeof how.self.address)
+    worker_spec *spec = self->spec;
+    round_node *own = &spec->rdzv.self;
+    spec->rdzv.backend = spec->backend == RDZV_ETCD ? &rdzv_etcd : &rdzv_c10d;
+    spec->rdzv.endpoints = spec->endpoints;
+    spec->rdzv.run_id = spec->run_id;
+    spec->rdzv.access = &spec->access;
+    own->nproc = spec->nproc;
+    own->port = spec->master_port;
+    if (strlen(spec->master_addr) >= sizeof own->address)
         return FAIL(STATUS_INVALID, "this node's address is longer than %d letters: %.80s",
                     ROUND_ADDRESS_BYTES - 1, spec->master_addr);
-    snprintf(how.self.address, sizeof how.self.address, "%s", spec->master_addr);
-    return rdzv_open(&how, &self->rounds.rdzv);
+    snprintf(own->address, sizeof own->address, "%s", spec->master_addr);
+    return rdzv_open(&spec->rdzv, &self->rounds.rdzv);
 }
 
 /* Also moves the fence on. The phase is RDZV_LEAVES from the end of the lease on, also if the
@@ -933,14 +931,14 @@ static status end_attempt(agent *self, const group_outcome *outcome, bool *again
 static status open_job(agent *self, int *code)
 {
     worker_spec *spec = self->spec;
-    char host[64] = "?";
+    char host[64] = "?", *id = spec->rdzv.self.id;
     *code = EXIT_CODE_USAGE; /* for those who watch from outside: */
     if (gethostname(host, sizeof host - 1) != 0)
         strcpy(host, "?");
     /* "hostA_4711_1f3c": nobody else's, as a host has no two processes of one number at a time. */
-    snprintf(self->id, sizeof self->id, "%.60s_%d_%llx", host, (int)getpid(),
+    snprintf(id, sizeof spec->rdzv.self.id, "%.60s_%d_%llx", host, (int)getpid(),
              (unsigned long long)clock_now_ns());
-    TRY(event_log_open(spec->event_log, spec->run_id, self->id, &self->events));
+    TRY(event_log_open(spec->event_log, spec->run_id, id, &self->events));
     TRY(health_check_open(spec->local_addr, spec->health_check_port, HEALTH_CHECK_LATE_MS,
                           &self->health));
     *code = EXIT_CODE_RENDEZVOUS;
