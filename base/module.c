@@ -7,35 +7,38 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { NAME_BYTES = 64 };
 
-/* What to do if a module is missing or does not load. */
-typedef struct advice {
+/* A module: what to do if it is missing or does not load, and where its table is in `module`. */
+typedef struct module_row {
     const char *name, *missing, *unloadable;
-} advice;
+    size_t table;
+} module_row;
 
-static const advice advices[] = {
+static const module_row ROWS[] = {
     {"gloo", "install libgloo-dev and build again, or use the backend shm (one host)",
-     "is the package libgloo0 installed?"},
+     "is the package libgloo0 installed?", offsetof(module, process_group)},
     {"mpi", "install libopenmpi-dev and openmpi-bin and build again, or use another backend",
-     "are the packages libopenmpi3 and openmpi-bin installed?"},
-    {"curl", "install libcurl4-openssl-dev and build again", "is the package libcurl4 installed?"},
+     "are the packages libopenmpi3 and openmpi-bin installed?", offsetof(module, process_group)},
+    {"curl", "install libcurl4-openssl-dev and build again", "is the package libcurl4 installed?",
+     offsetof(module, transfer)},
     {"microhttpd", "install libmicrohttpd-dev and build again",
-     "is the package libmicrohttpd12 installed?"},
+     "is the package libmicrohttpd12 installed?", offsetof(module, http_server)},
     {"cuda", "build with the CUDA toolkit (nvcc, cuBLAS, cuDNN, NCCL), or use --device=cpu",
-     "are CUDA's libraries, cuDNN and NCCL installed?"},
+     "are CUDA's libraries, cuDNN and NCCL installed?", offsetof(module, device)},
 };
 
-static const advice *advice_for(const char *name)
+static const module_row *row_of(const char *name)
 {
-    static const advice none = {"", "build it", "are its libraries installed?"};
-    for (size_t i = 0; i < sizeof advices / sizeof advices[0]; i++)
-        if (strcmp(advices[i].name, name) == 0)
-            return &advices[i];
+    static const module_row none = {"", "build it", "are its libraries installed?", 0};
+    for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++)
+        if (strcmp(ROWS[i].name, name) == 0)
+            return &ROWS[i];
     return &none;
 }
 
@@ -70,12 +73,13 @@ static status find_places(const char *name, places *out)
     return file_join(folder, file, out->installed);
 }
 
-static status load(const char *name, const char *path, const module **out)
+static status load(const char *name, const char *path, const places *at, const module **out)
 {
+    const void *table;
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL)
         return FAIL(STATUS_NO_MODULE, "module %s: %s (%s)", name, dlerror(),
-                    advice_for(name)->unloadable);
+                    row_of(name)->unloadable);
     const module *found = dlsym(handle, "mnist_ddp_module");
     if (found == NULL)
         return FAIL(STATUS_NO_MODULE, "module %s: %s is not a module of this program", name, path);
@@ -83,6 +87,10 @@ static status load(const char *name, const char *path, const module **out)
         return FAIL(STATUS_NO_MODULE,
                     "module %s: %s is a module of version %d, this program's is %d: rebuild both",
                     name, path, found->abi_version, (int)MODULE_ABI_VERSION);
+    memcpy(&table, (const char *)found + row_of(name)->table, sizeof table);
+    if (table == NULL)
+        return FAIL(STATUS_NO_MODULE, "module %s: %s is another module; what does %s name?", name,
+                    path, at->variable);
     *out = found;
     return STATUS_OK;
 }
@@ -97,16 +105,16 @@ status module_open(const char *name, const module **out)
         if (!file_exists(at.named))
             return FAIL(STATUS_NO_MODULE, "module %s: %s names %s, which does not exist", name,
                         at.variable, at.named);
-        return load(name, at.named, out);
+        return load(name, at.named, &at, out);
     }
     TRY(find_places(name, &at));
     if (file_exists(at.beside))
-        return load(name, at.beside, out);
+        return load(name, at.beside, &at, out);
     if (file_exists(at.installed))
-        return load(name, at.installed, out);
+        return load(name, at.installed, &at, out);
     return FAIL(STATUS_NO_MODULE,
                 "module %s is not there; looked for %s and %s: %s, or name it in %s", name,
-                at.beside, at.installed, advice_for(name)->missing, at.variable);
+                at.beside, at.installed, row_of(name)->missing, at.variable);
 }
 
 bool module_exists(const char *name)

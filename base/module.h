@@ -31,7 +31,7 @@ typedef struct module {
     const struct http_server_ops *http_server;     /* likewise */
 } module;
 
-/* Opens mnist_ddp_<name>.so and sets *out to its table, which stays valid. Looked for in
+/* Opens mnist_ddp_<name>.so, which has the table of its name, and sets *out. Looked for in
  * $MNIST_DDP_<NAME>_MODULE (a file; nothing else is tried then), beside the executable, and in
  * ../lib/mnist_ddp from there. STATUS_INVALID, with the files looked for, if there is none;
  * STATUS_IO, with the loader's reason, if it does not load. */

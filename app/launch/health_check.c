@@ -126,11 +126,7 @@ static status start(health_check *self, const char *host, int port)
     char own[SOCKET_ADDRESS_BYTES], ignored[SOCKET_ADDRESS_BYTES + 80];
     bool binds = host[0] != '\0' && socket_address_home(host, own, ignored);
     int fd = -1;
-    TRY(module_open("microhttpd", &http));
-    if (http->http_server == NULL)
-        return FAIL(STATUS_INVALID,
-                    "--health-check-port: module microhttpd is another module; what "
-                    "does MNIST_DDP_MICROHTTPD_MODULE name?");
+    TRY(status_context(module_open("microhttpd", &http), "--health-check-port"));
     TRY(socket_listen(binds ? own : NULL, port, &fd, &port));
     self->ops = http->http_server;
     self->options = (http_server_options){.listen_fd = fd,

@@ -492,9 +492,6 @@ static status listen_and_serve(const options *opts, site *s, int *exit_code)
     int fd = -1, port = 0;
     *exit_code = EXIT_CODE_INTERNAL;
     TRY(module_open("microhttpd", &http));
-    if (http->http_server == NULL)
-        return FAIL(STATUS_NO_MODULE, "module microhttpd: that file is another module; what does "
-                                      "MNIST_DDP_MICROHTTPD_MODULE name?");
     *exit_code = EXIT_CODE_USAGE;
     TRY(socket_listen(opts->server.bind, (int)opts->server.port, &fd, &port));
     name_hosts(opts, port, s);
