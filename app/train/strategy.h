@@ -54,7 +54,7 @@ typedef enum strategy_kind { STRATEGIES(STRATEGY_KIND) STRATEGY_COUNT } strategy
 /* Lives as long as the program. */
 const strategy_facts *strategy_about(strategy_kind kind);
 
-/* The ranks among which an epoch's samples are dealt: DistributedSampler's rank and num_replicas. */
+/* The ranks that share an epoch's samples: DistributedSampler's rank and num_replicas. */
 typedef struct data_parallel {
     int rank, world_size;
 } data_parallel;
