@@ -1,7 +1,6 @@
 #include "model/layers.h"
 
-/* Elements of one sample's output. */
-static size_t out_elements(const layer_spec *s)
+size_t layer_out_elements(const layer_spec *s)
 {
     switch (s->kind) {
     case LAYER_CONV2D:
@@ -77,7 +76,7 @@ static bool y_is_spent(const layer_spec *s)
 
 status layer_init(device *dev, const layer_spec *spec, int max_n, layer *out)
 {
-    *out = (layer){.spec = spec, .out_elements = out_elements(spec), .dropout_index = -1};
+    *out = (layer){.spec = spec, .out_elements = layer_out_elements(spec), .dropout_index = -1};
     size_t elements = (size_t)max_n * out->out_elements;
     status st = plan_create(dev, out, max_n);
     if (st == STATUS_OK)

@@ -39,6 +39,9 @@ typedef struct layer {
 int layer_fan_in(const layer_spec *spec);
 size_t layer_count(const layer_spec *spec);
 
+/* Elements of one sample's output. */
+size_t layer_out_elements(const layer_spec *spec);
+
 /* "conv1"; "pool" for a layer without parameters. */
 const char *layer_name(const layer *lay);
 

@@ -38,10 +38,11 @@ typedef struct pass_input {
  * network does not begin with one, or the device has none. *last_conv: the index of the second. */
 static size_t block_layers(const device *dev, const layer_spec *specs, size_t n, size_t *last_conv)
 {
-    if (dev->ops->conv_block_create == NULL || n < 4 || specs[0].kind != LAYER_CONV2D)
+    if (dev->ops->conv_block_create == NULL || n < 3 || specs[0].kind != LAYER_CONV2D)
         return 0;
     *last_conv = specs[1].kind == LAYER_POOL ? 2 : 1;
-    bool ends = specs[*last_conv].kind == LAYER_CONV2D && specs[*last_conv + 1].kind == LAYER_POOL;
+    bool ends = n >= *last_conv + 2 && specs[*last_conv].kind == LAYER_CONV2D &&
+                specs[*last_conv + 1].kind == LAYER_POOL;
     return ends ? *last_conv + 2 : 0;
 }
 
@@ -191,6 +192,8 @@ struct network {
     layer layers[LAYERS_MAX];
     pass passes[LAYERS_MAX];
     size_t n_layers, n_passes;
+    size_t first_layer; /* of the model's: a stage begins with it */
+    layer before;       /* the layer whose output a stage gets; .spec is NULL: none */
     parameter parameters_of[NETWORK_MAX_PARAMETERS];
     char names[NETWORK_MAX_PARAMETERS][NAME_BYTES];
     size_t n_parameters, count;
@@ -230,11 +233,49 @@ static void add_parameters(network *net, layer *lay)
     lay->bias = add_parameter(net, s->name, "bias", 1, &s->out);
 }
 
-static status make_layers(network *net)
+/* The layer with which part `part` begins; of one behind the last part: how many layers there are. */
+static size_t part_begin(model_kind kind, int part)
+{
+    size_t n, i;
+    const layer_spec *specs = model_kind_layers(kind, &n);
+    for (i = 0; i < n && part >= 0; i++)
+        part -= i == 0 || specs[i].kind == LAYER_LINEAR;
+    return part < 0 ? i - 1 : n;
+}
+
+int network_parts(model_kind kind)
 {
     size_t n;
-    const layer_spec *specs = model_kind_layers(net->options.kind, &n);
-    ASSERT(n <= LAYERS_MAX);
+    int parts = 0;
+    (void)model_kind_layers(kind, &n);
+    while (part_begin(kind, parts) < n)
+        parts++;
+    return parts;
+}
+
+/* Its input is what the stage before has put out, and its gradient goes there. */
+static status make_before(network *net, const layer_spec *spec)
+{
+    net->before = (layer){.spec = spec, .out_elements = layer_out_elements(spec)};
+    size_t count = net->before.out_elements * (size_t)net->options.max_batch;
+    return net->dev->ops->alloc(net->dev, sizeof(float) * count, (void **)&net->before.dy);
+}
+
+static status make_layers(network *net)
+{
+    size_t n, end;
+    const network_options *o = &net->options;
+    const layer_spec *specs = model_kind_layers(o->kind, &n);
+    int dropouts = 0;
+    ASSERT(n <= LAYERS_MAX && o->first_part + o->n_parts <= network_parts(o->kind));
+    net->first_layer = part_begin(o->kind, o->first_part);
+    end = o->n_parts > 0 ? part_begin(o->kind, o->first_part + o->n_parts) : n;
+    for (size_t i = 0; i < net->first_layer; i++)
+        dropouts += specs[i].dropout > 0.0f;
+    specs += net->first_layer;
+    n = end - net->first_layer;
+    if (net->first_layer > 0)
+        TRY(make_before(net, &specs[-1]));
     while (net->n_layers < n) {
         size_t i = net->n_layers;
         pass *p = &net->passes[net->n_passes];
@@ -242,7 +283,6 @@ static status make_layers(network *net)
         net->n_passes++;
         net->n_layers += p->n;
     }
-    int dropouts = 0;
     for (size_t i = 0; i < n; i++) {
         if (specs[i].dropout > 0.0f)
             net->layers[i].dropout_index = dropouts++;
@@ -251,11 +291,22 @@ static status make_layers(network *net)
     return STATUS_OK;
 }
 
+/* The weights of the layers before the stage are drawn, too. */
+static void skip_layers(mt19937 *generator, const network *net)
+{
+    size_t n;
+    const layer_spec *specs = model_kind_layers(net->options.kind, &n);
+    for (size_t i = 0; i < net->first_layer; i++)
+        for (size_t left = layer_count(&specs[i]), drawn; left > 0; left -= drawn)
+            (void)mt19937_run(generator, left, &drawn);
+}
+
 /* torch.manual_seed(seed), then the modules' constructors in order. */
 static void draw_parameters(const network *net, float *host)
 {
     mt19937 generator;
     mt19937_init(&generator, net->options.seed);
+    skip_layers(&generator, net);
     for (size_t i = 0; i < net->n_layers; i++) {
         const layer *lay = &net->layers[i];
         if (lay->weight == NULL)
@@ -319,6 +370,7 @@ void network_destroy(network *net)
         return;
     for (size_t i = 0; i < net->n_passes; i++)
         pass_close(net->dev, &net->passes[i]);
+    net->dev->ops->free(net->dev, net->before.dy);
     net->dev->ops->free(net->dev, net->totals);
     if (net->own_parameters)
         net->dev->ops->free(net->dev, net->parameters);
@@ -349,6 +401,7 @@ status network_forward(network *net, const batch *in, network_mode mode)
     ASSERT(in->n >= 1 && in->n <= net->options.max_batch);
     net->in = *in;
     net->mode = mode;
+    net->before.y = (float *)in->x; /* it is only read */
     TRY(net->dev->ops->begin_forward(net->dev, net->parameters, net->count));
     for (size_t i = 0; i < net->n_passes; i++) {
         const pass *p = &net->passes[i];
@@ -443,6 +496,8 @@ status network_backward_from(network *net, bool accumulate, grad_ready_fn ready,
         TRY(tell_ready(net, p, ready, ctx));
         if (i > 0)
             TRY(pass_backward_data(net->dev, p, &in, pass_last(&net->passes[i - 1])));
+        else if (net->before.spec != NULL)
+            TRY(pass_backward_data(net->dev, p, &in, &net->before));
         device_span_end(net->dev);
     }
     return STATUS_OK;
@@ -477,6 +532,19 @@ size_t network_layout(const network *net, const parameter **out)
 {
     *out = net->parameters_of;
     return net->n_parameters;
+}
+
+const float *network_output(const network *net, size_t *elements)
+{
+    const layer *last = &net->layers[net->n_layers - 1];
+    *elements = last->out_elements;
+    return last->y;
+}
+
+const float *network_dinput(const network *net, size_t *elements)
+{
+    *elements = net->before.out_elements;
+    return net->before.dy;
 }
 
 const float *network_logits(const network *net)

@@ -1,4 +1,5 @@
-/* A network with its parameters and gradients as two flat arenas in PyTorch's order. */
+/* A network with its parameters and gradients as two flat arenas in PyTorch's order; or a stage of
+ * one: some of its layers, which get the output of those before. */
 #ifndef MNIST_DDP_MODEL_NETWORK_H
 #define MNIST_DDP_MODEL_NETWORK_H
 
@@ -25,13 +26,18 @@ typedef struct parameter {
 
 typedef struct network_options {
     model_kind kind;
-    int max_batch;         /* largest batch of forward */
-    uint64_t seed;         /* for the initial weights and the dropout masks */
-    float label_smoothing; /* the loss's in training; 0: none */
+    int max_batch;           /* largest batch of forward */
+    uint64_t seed;           /* for the initial weights and the dropout masks */
+    float label_smoothing;   /* the loss's in training; 0: none */
+    int first_part, n_parts; /* a stage: of network_parts() those that it has; n_parts 0: all */
     float *gradients; /* device memory for network_count() floats, zeroed, that outlives the network
                          (a process group's shared memory, say); NULL: the network makes its own */
     float *parameters; /* likewise */
 } network_options;
+
+/* Where a network may be cut: before each linear layer but the first layer. So many parts there
+ * are: the convolutions, if there are any, and each linear layer. */
+int network_parts(model_kind kind);
 
 /* Images of one forward without a backward that go through this device in the least time. */
 int network_eval_batch(const device *dev);
@@ -60,6 +66,12 @@ status network_loss(network *net, const float *logits, const batch *in, void *dl
 void *network_dlogits(network *net);
 size_t network_dlogits_row_bytes(const network *net); /* a multiple of 4 */
 status network_backward_from(network *net, bool accumulate, grad_ready_fn ready, void *ctx);
+
+/* Of a stage: the output of the last forward (n, *elements), which is batch.x of the next stage; and
+ * after network_backward_from the gradient of its own batch.x, as many as the output before has,
+ * which goes to network_dlogits() of the stage before. Device memory. */
+const float *network_output(const network *net, size_t *elements);
+const float *network_dinput(const network *net, size_t *elements);
 
 /* Clips the gradients as they are in the arena, over all parameters:
  * torch.nn.utils.clip_grad_norm_. Their norm before it goes to the totals. `state` is that of the

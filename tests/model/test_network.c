@@ -228,6 +228,83 @@ START_TEST(accumulation_equals_one_batch)
 }
 END_TEST
 
+/* What a stage has put out, or the gradient of its input, to the next one's memory. */
+static void *pass_on(rig *from, rig *to, const float *what, size_t count)
+{
+    float *host = NULL;
+    ok(memory_alloc(sizeof *host * count, (void **)&host));
+    ok(from->dev->ops->download(from->dev, host, what, sizeof *host * count));
+    void *memory = place(to->dev, host, sizeof *host * count);
+    free(host);
+    return memory;
+}
+
+static rig stage_open(const char *device_name, model_kind kind, int part)
+{
+    rig r = rig_open(device_name, 1, kind);
+    network_destroy(r.net);
+    network_options options = {
+        .kind = kind, .max_batch = MAX_N, .seed = 3, .first_part = part, .n_parts = 1};
+    ok(network_create(r.dev, &options, &r.net));
+    return r;
+}
+
+/* Each part on a device of its own, one after the other and back: the bits of the whole network. */
+START_TEST(stages_are_the_whole_network)
+{
+    enum { MAX_PARTS = 3, N = 33 };
+    model_kind kind = (model_kind)(_i % MODEL_COUNT);
+    const char *name = _i / MODEL_COUNT == 0 ? "reference" : fast;
+    rig whole = rig_open(name, 1, kind), stages[MAX_PARTS];
+    int parts = network_parts(kind);
+    size_t elements, at = 0;
+    void *passed[2 * MAX_PARTS] = {NULL};
+    batch in[MAX_PARTS];
+    ck_assert_int_eq(parts, MAX_PARTS);
+    rig_run(&whole, 0, N, 1.0f / N, false);
+    for (int s = 0; s < parts; s++) {
+        stages[s] = stage_open(name, kind, s);
+        begin_step(&stages[s], 2, 1.0f / N);
+        in[s] = slice(&stages[s], 0, N);
+        if (s > 0) {
+            const float *y = network_output(stages[s - 1].net, &elements);
+            in[s].x = passed[s] = pass_on(&stages[s - 1], &stages[s], y, N * elements);
+        }
+        ok(network_forward(stages[s].net, &in[s], NETWORK_TRAIN));
+    }
+    for (int s = parts - 1; s >= 0; s--) {
+        if (s == parts - 1) {
+            ok(network_backward(stages[s].net, false, NULL, NULL));
+        } else {
+            const float *dx = network_dinput(stages[s + 1].net, &elements);
+            void *dy = passed[MAX_PARTS + s] =
+                pass_on(&stages[s + 1], &stages[s], dx, N * elements);
+            ok(stages[s].dev->ops->copy(stages[s].dev, network_dlogits(stages[s].net), dy,
+                                        sizeof(float) * N * elements));
+            ok(network_backward_from(stages[s].net, false, NULL, NULL));
+        }
+    }
+    for (int s = 0; s < parts; at += network_count(stages[s++].net)) {
+        const parameter *all = NULL;
+        ok(network_export(stages[s].net, network_gradients(stages[s].net), stages[s].gradients));
+        for (size_t i = 0; i < network_layout(stages[s].net, &all); i++)
+            ck_assert_msg(memcmp(stages[s].gradients + all[i].offset,
+                                 whole.gradients + at + all[i].offset,
+                                 sizeof(float) * all[i].count) == 0,
+                          "gradient of %s", all[i].name);
+    }
+    ck_assert_uint_eq(at, whole.count);
+    ok(network_read_score(stages[parts - 1].net, &stages[0].total));
+    ck_assert(stages[0].total.loss_sum == whole.total.loss_sum);
+    for (int s = 0; s < parts; s++) {
+        for (int i = s; i < 2 * MAX_PARTS; i += MAX_PARTS)
+            stages[s].dev->ops->free(stages[s].dev, passed[i]);
+        rig_close(&stages[s]);
+    }
+    rig_close(&whole);
+}
+END_TEST
+
 START_TEST(arena_round_trips)
 {
     const char *name = _i % 2 == 0 ? "reference" : fast;
@@ -394,6 +471,7 @@ int main(int argc, char **argv)
         tcase_add_loop_test(bits, threads_do_not_change_bits, 0, MODEL_COUNT * N_SIZES);
     TCase *rules = suite_case(suite, "rules", 60);
     tcase_add_loop_test(rules, accumulation_equals_one_batch, 0, 2 * MODEL_COUNT);
+    tcase_add_loop_test(rules, stages_are_the_whole_network, 0, 2 * MODEL_COUNT);
     tcase_add_loop_test(rules, arena_round_trips, 0, 2 * MODEL_COUNT);
     tcase_add_loop_test(rules, slices_are_ready_last_layer_first, 0, MODEL_COUNT);
     tcase_add_loop_test(rules, dropout_follows_the_sample, 0, 2);
