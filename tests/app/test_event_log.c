@@ -171,6 +171,24 @@ START_TEST(a_line_that_a_killed_process_left_is_ended)
 }
 END_TEST
 
+START_TEST(each_kind_of_text_has_its_key)
+{
+    static const char *const want[][2] = {[EVENT_LOG_NODE_GONE] = {"node_gone", "gone"},
+                                          [EVENT_LOG_NODE_LOST] = {"node_lost", "lost"},
+                                          [EVENT_LOG_LEAVES] = {"leaves", "reason"},
+                                          [EVENT_LOG_CLOSED] = {"closed", "reason"}};
+    event_log *log = open_log("a");
+    event_log_text(log, 7, (event_log_kind)_i, "why");
+    event_log_close(log);
+    FILE *file = fopen(path, "r");
+    json_t *line = next_line(file);
+    ck_assert_str_eq(text_of(line, "event"), want[_i][0]);
+    ck_assert_str_eq(text_of(line, want[_i][1]), "why");
+    json_decref(line);
+    fclose(file);
+}
+END_TEST
+
 START_TEST(no_path_is_no_log_and_a_wrong_one_is_refused)
 {
     event_log *log = NULL;
@@ -204,6 +222,8 @@ int main(void)
     tcase_add_test(core, lines_of_many_processes_do_not_mix);
     tcase_add_test(core, a_full_disk_is_said_once_and_later_lines_are_whole);
     tcase_add_test(core, a_line_that_a_killed_process_left_is_ended);
+    tcase_add_loop_test(core, each_kind_of_text_has_its_key, EVENT_LOG_NODE_GONE,
+                        EVENT_LOG_CLOSED + 1);
     tcase_add_test(core, no_path_is_no_log_and_a_wrong_one_is_refused);
     tcase_add_test(core, sums_tell_sets_of_samples_apart);
     return suite_run(suite);

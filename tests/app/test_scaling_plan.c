@@ -56,6 +56,7 @@ START_TEST(flags_say_what_is_measured)
     ck_assert_int_eq(plan.n_runs, 3);
     ck_assert_int_eq(plan.runs[2].world, 5);
     ck_assert_int_eq(plan.runs[2].batch, 7);
+    ck_assert_int_eq(plan.runs[2].global_batch, 5 * 7);
     ck_assert_int_eq(plan.runs[2].model, MODEL_CNN);
 }
 END_TEST

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -248,6 +249,41 @@ START_TEST(a_diverged_run_is_kept)
 }
 END_TEST
 
+static const char *const RARE[] = {
+    "job",           "data",          "sums",           "epoch_first",
+    "world_changes", "tested_images", "tested_correct", "tested_loss"};
+
+/* A rare field is in the file if it says something, and comes back. */
+START_TEST(rare_fields_come_back)
+{
+    checkpoint_state state = state_of(2), back = {0};
+    json_t *file;
+    save(2);
+    ck_assert_ptr_nonnull(file = json_load_file(in_scratch(STATE_2), 0, NULL));
+    for (size_t i = 0; i < sizeof RARE / sizeof RARE[0]; i++)
+        ck_assert_msg(json_object_get(file, RARE[i]) == NULL, "%s", RARE[i]);
+    json_decref(file);
+    strcpy(state.launch, "launch");
+    strcpy(state.data, "00ff13");
+    strcpy(state.sums, "order");
+    state.at.epoch_first = 64;
+    state.at.world_changes = 3;
+    state.test = (checkpoint_test){.images = 100, .correct = 90, .loss = 0.25};
+    stamp(&mlp, 2, false);
+    ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt, NULL), STATUS_OK);
+    ck_assert_int_eq(find_newest(&back), STATUS_OK);
+    ck_assert_str_eq(back.launch, "launch");
+    ck_assert_str_eq(back.data, "00ff13");
+    ck_assert_str_eq(back.sums, "order");
+    ck_assert(back.at.epoch_first == 64 && back.at.world_changes == 3);
+    ck_assert(back.test.images == 100 && back.test.correct == 90 && back.test.loss == 0.25);
+    ck_assert_ptr_nonnull(file = json_load_file(in_scratch(STATE_2), 0, NULL));
+    for (size_t i = 0; i < sizeof RARE / sizeof RARE[0]; i++)
+        ck_assert_msg(json_object_get(file, RARE[i]) != NULL, "%s", RARE[i]);
+    json_decref(file);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("checkpoint_state");
@@ -256,6 +292,7 @@ int main(void)
     tcase_add_test(core, state_is_checked);
     tcase_add_test(core, an_edited_state_is_refused);
     tcase_add_test(core, a_state_without_hashes_is_read);
+    tcase_add_test(core, rare_fields_come_back);
     tcase_add_test(core, no_bit_of_the_state_can_be_flipped);
     tcase_add_loop_test(core, mixtures_fall_back, 0, N_MIXTURES);
     tcase_add_loop_test(core, a_diverged_run_is_kept, 0, 3);
