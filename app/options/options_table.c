@@ -13,9 +13,8 @@ enum {
     TRAIN_SAMPLER = FOR_TRAIN | FOR_SAMPLER | FOR_DEMO,
     LAUNCHERS = FOR_TRAIN | FOR_RUN,
     COMPARISON = 1 << COMMAND_BENCH | FOR_DP_VS_DDP,
-    SCALING = 1 << COMMAND_BENCH | FOR_SCALING,
     RANKS_BENCH = 1 << COMMAND_BENCH | FOR_COLLECTIVES, /* which is started as ranks */
-    TRAINING_BENCH = COMPARISON | SCALING,              /* which measure runs of train */
+    TRAINING_BENCH = COMPARISON | FOR_SCALING,          /* which measure runs of train */
     SET_UP = LAUNCHERS | RANKS_BENCH | FOR_DOCTOR,      /* what doctor looks at before a run */
     TRAIN_BENCH = FOR_TRAIN | TRAINING_BENCH,           /* what bench hands to those runs */
     TRAIN_EVAL_BENCH = TRAIN_EVAL | TRAINING_BENCH,

@@ -125,6 +125,7 @@ START_TEST(figures_are_those_of_the_runs)
     json_t *row = bench_fixture_row(&b, "single", 1, 64),
            *speed = json_object_get(row, "images_per_s");
     ck_assert_int_eq(json_integer_value(json_object_get(speed, "n")), 7);
+    ck_assert_uint_eq(json_array_size(json_object_get(speed, "values")), 7);
     ck_assert_double_eq_tol(bench_fixture_number(speed, "median"), 64 / 3.5e-3,
                             0.005 * 64 / 3.5e-3);
     ck_assert(bench_fixture_number(speed, "low") < bench_fixture_number(speed, "high"));

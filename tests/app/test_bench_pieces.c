@@ -6,6 +6,7 @@
 #include "tests/app/support/browser.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
+#include "tests/support/process.h"
 
 #include <math.h>
 #include <signal.h>
@@ -138,6 +139,20 @@ START_TEST(the_end_of_a_long_output_is_kept)
     ck_assert_int_eq(json_integer_value(json_object_get(object, "a")), 2);
     json_decref(object);
     bench_child_close(&place);
+}
+END_TEST
+
+START_TEST(a_program_dies_with_who_has_started_it)
+{
+    char *const argv[] = {"sh", "-c", "echo $$ >child; exec sleep 60", NULL};
+    char *text = NULL;
+    pid_t starter = fork();
+    if (starter == 0)
+        _exit(subprocess_run(&(subprocess){.argv = argv, .timeout_ms = 60000}, &text) != STATUS_OK);
+    pid_t child = test_folder_await_pid("child");
+    kill(starter, SIGKILL);
+    waitpid(starter, NULL, 0);
+    process_assert_gone(&child, 1, LONG_MS);
 }
 END_TEST
 
@@ -348,6 +363,7 @@ int main(void)
     tcase_add_test(core, a_benchmark_reads_its_childs_last_json_object);
     tcase_add_loop_test(core, failures_say_why, 0, 7);
     tcase_add_test(core, the_end_of_a_long_output_is_kept);
+    tcase_add_test(core, a_program_dies_with_who_has_started_it);
     tcase_add_test(core, nothing_is_left_behind);
     tcase_add_test(core, a_stop_reaches_the_child);
     tcase_add_test(core, a_program_starts_with_no_signal_blocked);

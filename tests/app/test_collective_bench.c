@@ -97,6 +97,8 @@ START_TEST(bandwidths_are_those_of_nccl_tests)
     ck_assert_double_eq_tol(collective_algbw(4000000, 1e-3), 4, 1e-12);
     ck_assert_double_eq_tol(collective_busbw(COLLECTIVE_ALL_REDUCE, 4000000, 1e-3, 4), 6, 1e-12);
     ck_assert_double_eq_tol(collective_busbw(COLLECTIVE_ALL_REDUCE, 4000000, 1e-3, 1), 0, 1e-12);
+    ck_assert_double_eq_tol(collective_busbw(COLLECTIVE_ALL_GATHER, 4000000, 1e-3, 4), 3, 1e-12);
+    ck_assert_double_eq_tol(collective_busbw(COLLECTIVE_BROADCAST, 4000000, 1e-3, 4), 4, 1e-12);
 }
 END_TEST
 

@@ -300,6 +300,9 @@ START_TEST(long_nonsense_is_bounded)
     command_line_refused(line, FACTS("command", "version"));
     line[0] = line[1] = '-';
     command_line_refused(line, FACTS("mnist_ddp help train"));
+    line[2 + OPTION_NAME_BYTES] = '\0'; /* the shortest name that is too long for any flag */
+    command_line_refused(line, FACTS("mnist_ddp help train"));
+    line[2 + OPTION_NAME_BYTES] = 'a';
     memcpy(line, "--epochs=", 9);
     command_line_refused(line, FACTS("--epochs", "1000000"));
 }

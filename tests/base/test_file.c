@@ -302,6 +302,9 @@ START_TEST(temporary_folders_are_new)
     expect_ok(file_make_temporary_folder(NULL, "c", one));
     ck_assert(strncmp(one, "/tmp/c_", 7) == 0 && rmdir(one) == 0);
     expect_failure(file_make_temporary_folder("no", "a", one), STATUS_IO, "No such file");
+    memset(two, 'n', sizeof two - 1);
+    two[FILE_PATH_BYTES - sizeof "/a_XXXXXX" + 1] = '\0'; /* one byte too many */
+    expect_failure(file_make_temporary_folder(two, "a", one), STATUS_INVALID, "too long");
 }
 END_TEST
 

@@ -278,6 +278,28 @@ START_TEST(an_absent_node_tries_again_alone)
 }
 END_TEST
 
+/* Nodes that come later than the last call are not waited for. */
+START_TEST(the_last_call_begins_when_enough_have_come)
+{
+    round_node self = {.id = "a"},
+               nodes[] = {{.id = "a", .waits = true}, {.id = "b", .order = 1, .waits = true}};
+    round_view view = {.nodes = nodes, .n = 1};
+    const round_event event = {.kind = ROUND_EVENT_VIEW, .view = &view};
+    round_machine machine;
+    round_action action;
+    round_machine_init(&machine, &at_least_two, &self);
+    ck_assert_int_eq(round_step(&machine, &event, 4000, &action), STATUS_OK);
+    ck_assert(action.kind == ROUND_DO_WAIT && action.until_ms == INT64_MAX);
+    view.n = 2;
+    ck_assert_int_eq(round_step(&machine, &event, 5000, &action), STATUS_OK);
+    ck_assert(action.kind == ROUND_DO_WAIT && action.until_ms == 6000);
+    ck_assert_int_eq(round_step(&machine, &event, 6000, &action), STATUS_OK);
+    ck_assert(action.kind == ROUND_DO_WRITE && action.state.round == 1 && action.state.n == 2);
+    round_action_free(&action);
+    round_machine_free(&machine);
+}
+END_TEST
+
 /* Somebody else has written it. */
 START_TEST(a_closed_state_without_a_round_is_not_success)
 {
@@ -305,6 +327,7 @@ int main(int argc, char **argv)
     }
     tcase_add_test(core, a_lost_state_ends_who_knows_better);
     tcase_add_test(core, an_absent_node_tries_again_alone);
+    tcase_add_test(core, the_last_call_begins_when_enough_have_come);
     tcase_add_test(core, a_closed_state_without_a_round_is_not_success);
     tcase_add_test(core, every_order_of_events_keeps_the_rules);
     tcase_add_test(core, long_paths_with_many_faults_keep_the_rules);
