@@ -208,12 +208,9 @@ static status write_settings(FILE *out, const options *opts)
 static status list_starts(const char *folder, const run_start *start, json_t **out)
 {
     run_config before = {0};
-    status_kept kept;
-    status_keep(&kept);
     status st = start->step > 0 ? run_config_read(folder, &before) : STATUS_OK;
     if (st == STATUS_NO_MEMORY)
         return st;
-    status_restore(&kept);
     json_t *list = json_array(), *this_one = json_object();
     json_array_extend(list, json_object_get(before.document, "starts"));
     run_config_close(&before);

@@ -1,6 +1,7 @@
 /* Which cores a rank takes, and when it takes none. */
 #include "app/common/core_binding.h"
 #include "base/clock.h"
+#include "dist/net/socket.h"
 #include "kernels/ops.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
@@ -39,6 +40,22 @@ static void bind_two(core_binding out[2])
     }
 }
 
+/* Whether another job has claimed a core. */
+static bool a_core_is_claimed(void)
+{
+    cores all;
+    char name[64];
+    cores_list(cores_count(), &all);
+    for (int i = 0; i < all.n; i++) {
+        int fd = -1;
+        snprintf(name, sizeof name, "mnist_ddp-core-%d", all.ids[i]);
+        if (socket_listen_local(name, &fd) != STATUS_OK)
+            return true;
+        close(fd);
+    }
+    return false;
+}
+
 /* What two bound ranks lack here; NULL: nothing. */
 static const char *find_missing(void)
 {
@@ -50,7 +67,8 @@ static const char *find_missing(void)
     snprintf(note, sizeof note, "%s%s", both[0].note, both[1].note);
     core_binding_close(&both[0]);
     core_binding_close(&both[1]);
-    return note[0] != '\0' ? note : NULL;
+    bool is_wrong = strstr(note, "taken") != NULL && !a_core_is_claimed();
+    return note[0] != '\0' && !is_wrong ? note : NULL;
 }
 
 START_TEST(each_rank_has_its_own_cores)

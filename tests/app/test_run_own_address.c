@@ -1,5 +1,6 @@
 /* The mistake of notes that are copied from machine to machine: a node that is not node 0 is given
  * its own address as node 0's. */
+#include "app/common/machine.h"
 #include "tests/app/support/run_command.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/port.h"
@@ -34,6 +35,14 @@ START_TEST(an_own_address_is_not_node_0s)
 }
 END_TEST
 
+START_TEST(whose_addresses_these_are_is_known)
+{
+    ck_assert(local_network_owns(own));
+    ck_assert(local_network_owns("127.0.0.1") && local_network_owns("127.8.9.10"));
+    ck_assert(!local_network_owns("192.0.2.1")); /* in the network that is only for documents */
+}
+END_TEST
+
 int main(void)
 {
     if (!find_own_address()) {
@@ -45,5 +54,6 @@ int main(void)
     Suite *suite = suite_create("run_own_address");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
     tcase_add_test(core, an_own_address_is_not_node_0s);
+    tcase_add_test(core, whose_addresses_these_are_is_known);
     return test_folder_close(suite_run(suite));
 }

@@ -354,6 +354,19 @@ START_TEST(a_blank_picture_says_so)
 }
 END_TEST
 
+/* Half black, half white: either could be the paper. */
+START_TEST(ink_that_is_not_told_from_paper_says_so)
+{
+    static const uint8_t nothing[MNIST_IMAGE_PIXELS];
+    uint8_t seen[MNIST_IMAGE_PIXELS];
+    raster p = paint(nothing, &(setting){1, 50, 60, 0, 0, 255, 0});
+    for (int y = 0; y < p.height; y++)
+        memset(p.grey + y * p.width, 0, (size_t)p.width / 2);
+    expect_failure(mnist_image_make("half.png", &p, seen), "half.png", "paper", "margin", NULL);
+    raster_free(&p);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("raster");
@@ -372,5 +385,6 @@ int main(void)
     tcase_add_test(images, paper_is_no_ink);
     tcase_add_test(images, thin_and_tiny_drawings_have_an_image);
     tcase_add_loop_test(images, a_blank_picture_says_so, 0, 3);
+    tcase_add_test(images, ink_that_is_not_told_from_paper_says_so);
     return suite_run(suite);
 }
