@@ -63,6 +63,16 @@ START_TEST(threads_do_not_matter)
 }
 END_TEST
 
+/* Every machine and version draws these bytes: what was trained on them can be repeated. */
+START_TEST(the_bytes_stay)
+{
+    digits d = generate(SEED, DIGITS_TRAIN, 0, FEW, 1);
+    uint64_t hash = fnv1a(FNV1A_START, d.images, (size_t)FEW * DIGITS_PIXELS);
+    ck_assert_uint_eq(fnv1a(hash, d.labels, FEW), UINT64_C(0xdd8812e63a7b9fe7));
+    release(&d);
+}
+END_TEST
+
 START_TEST(slices_are_parts_of_the_whole)
 {
     static const struct {
@@ -286,6 +296,7 @@ int main(void)
     Suite *suite = suite_create("digits");
     TCase *same = suite_case(suite, "same bytes", 10);
     tcase_add_loop_test(same, threads_do_not_matter, 1, 6);
+    tcase_add_test(same, the_bytes_stay);
     tcase_add_test(same, slices_are_parts_of_the_whole);
     tcase_add_test(same, seeds_and_splits_differ);
     tcase_add_test(same, bounds_are_checked);

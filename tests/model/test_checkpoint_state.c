@@ -71,7 +71,7 @@ static const char *const EDITS[][6] = {
     {"\"epoch\": 3", "\"epoch\":-3", "epoch"},
     {"\"epoch\": 3", "\"epock\": 3", "epoch"},
     {"\"epoch\": 3", "\"epoch\": 2147483648", "epoch"},
-    {"\"world_size\": 2", "\"world_size\": 0", "world_size"},
+    {"\"world_size\": 2", "\"world_size\": 0", "world_size", "is 0", "1 to 2147483647"},
     {"\"accum\": 1", "\"accum\":1.", "JSON"},
     {"\"accum\": 1", "\"epoch\": 1", "JSON"},
     {"\"18446744073709551615\"", "\"18446744073709551616\"", "seed"},
