@@ -404,6 +404,19 @@ START_TEST(a_slow_service_forms_rounds_and_is_named)
 }
 END_TEST
 
+/* A look lasts a second, if nothing changes. */
+START_TEST(a_lease_that_is_shorter_than_a_look_is_kept)
+{
+    rdzv_options options = one_or_two;
+    options.keep_alive_ms = 200;
+    rdzv_handle *a = start('A', options);
+    await_phase(a, RDZV_RUNS, SOON_MS);
+    virtual_clock_wait(-1, virtual_clock_deadline_ns(3000), INT64_MAX);
+    assert_round(a, 1, 1, 0);
+    stop(a);
+}
+END_TEST
+
 /* So another endpoint can be asked before the lease ends. */
 START_TEST(a_call_takes_a_third_of_a_lease_at_most)
 {
@@ -556,6 +569,7 @@ int main(void)
     tcase_add_test(core, a_node_named_lost_is_not_waited_for);
     tcase_add_test(core, who_waits_in_vain_says_for_what);
     tcase_add_test(core, a_slow_service_forms_rounds_and_is_named);
+    tcase_add_test(core, a_lease_that_is_shorter_than_a_look_is_kept);
     tcase_add_loop_test(core, a_call_takes_a_third_of_a_lease_at_most, 0, 3);
     tcase_add_test(core, a_job_without_its_store_ends);
     tcase_add_test(core, a_store_that_answers_no_more_is_gone);
