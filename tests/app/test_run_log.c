@@ -419,6 +419,31 @@ START_TEST(a_full_spool_does_not_hide_the_file)
 }
 END_TEST
 
+/* How many descriptors of this process are of the log. */
+static int count_open(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        char name[32], target[FILE_PATH_BYTES] = "";
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        n += readlink(name, target, sizeof target - 1) > 0 && strstr(target, LOG) != NULL;
+    }
+    return n;
+}
+
+/* A job of many rounds has a limit on its descriptors. */
+START_TEST(a_log_that_is_left_is_closed)
+{
+    test_folder_require(file_make_folders("run"));
+    run_log_begin();
+    run_log_open("run");
+    ck_assert_int_eq(count_open(), 1);
+    run_log_leave();
+    ck_assert_int_eq(count_open(), 0);
+    run_log_end();
+}
+END_TEST
+
 START_TEST(lines_are_plain)
 {
     static const char text[] = "\033[31merror:\033[0m a\r\033[K\nb\tc\a\n\n\033[1;2m\ncaf\xc3\xa9";
@@ -450,6 +475,7 @@ int main(void)
     Suite *suite = suite_create("run_log");
     TCase *lines = suite_case(suite, "lines", 20);
     tcase_add_checked_fixture(lines, test_folder_clean, NULL);
+    tcase_add_test(lines, a_log_that_is_left_is_closed);
     tcase_add_test(lines, lines_are_plain);
     tcase_add_test(lines, lines_of_two_stay_whole);
     tcase_add_test(lines, a_full_spool_does_not_hide_the_file);
