@@ -1,6 +1,7 @@
 /* What the agent of a node and an elastic rank say to each other: each message arrives as it was
  * sent; an end that is gone, full or talks nonsense is told from one that is silent. */
 #include "app/common/elastic_link.h"
+#include "app/train/elastic.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
@@ -125,6 +126,36 @@ START_TEST(a_packet_that_is_too_long_is_refused)
 }
 END_TEST
 
+/* As the rank, whose round begins there. */
+START_TEST(a_rank_takes_all_of_its_next_place)
+{
+    const elastic_place *want = &MESSAGES[N_MESSAGES - 1].place;
+    char text[16];
+    round_fence *fence = NULL;
+    elastic *link = NULL;
+    atomic_int no_signal = 0;
+    rendezvous_place got = {.master_addr = "another", .run_id = "stays"};
+    ck_assert_int_eq(round_fence_create(&fence), STATUS_OK);
+    snprintf(text, sizeof text, "%d", dup(round_fence_fd(fence)));
+    setenv(ROUND_FENCE_VARIABLE, text, 1);
+    snprintf(text, sizeof text, "%d", ends[1]);
+    setenv(ELASTIC_FD_VARIABLE, text, 1);
+    ck_assert_int_eq(elastic_open(&link), STATUS_OK);
+    ck_assert_int_eq(elastic_link_send(ends[0], &MESSAGES[N_MESSAGES - 1]), STATUS_OK);
+    ck_assert_int_eq(elastic_await_join(link, &no_signal, &got), STATUS_OK);
+    ck_assert(got.round == want->round && got.restart_count == want->restarts);
+    ck_assert(got.rank == want->rank && got.world_size == want->world_size);
+    ck_assert(got.local_rank == want->local_rank && got.node_rank == want->node_rank);
+    ck_assert_int_eq(got.local_world_size, want->local_world_size);
+    ck_assert_str_eq(got.master_addr, want->master_addr);
+    ck_assert_int_eq(got.master_port, want->master_port);
+    ck_assert_str_eq(got.run_id, "stays");
+    elastic_close(link);
+    ends[1] = -1;
+    round_fence_close(fence);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("elastic_link");
@@ -135,5 +166,6 @@ int main(void)
     tcase_add_test(all, an_end_that_does_not_read_does_not_block);
     tcase_add_loop_test(all, nonsense_is_refused, 0, N_NONSENSE);
     tcase_add_test(all, a_packet_that_is_too_long_is_refused);
+    tcase_add_test(all, a_rank_takes_all_of_its_next_place);
     return suite_run(suite);
 }
