@@ -447,6 +447,22 @@ START_TEST(a_rank_without_an_agent_ends)
 }
 END_TEST
 
+/* What its last round had open is closed once. */
+START_TEST(a_rank_that_waits_for_a_round_ends_without_its_agent)
+{
+    elastic_agent agent;
+    open_agent(WORDS(UNMOVED), &agent);
+    pause_after_a_step(&agent, RANKS, 2);
+    for (int i = 0; i < 2; i++) {
+        shutdown(agent.ranks[i].fd, SHUT_RDWR);
+        elastic_agent_await_end(&agent, i);
+        ASSERT_EXIT(agent.ranks[i].p, EXIT_CODE_RENDEZVOUS);
+        ASSERT_FACTS(agent.ranks[i].p.err, "agent", "is gone");
+    }
+    elastic_agent_close(&agent);
+}
+END_TEST
+
 /* Its state is not whole on every rank: the process ends, and is to be started again; if the agent
  * asks for a pause, with a checkpoint. */
 START_TEST(a_parameter_server_does_not_go_on)
@@ -495,6 +511,7 @@ int main(int argc, char **argv)
     tcase_add_test(runs, new_processes_go_on_from_the_newest_checkpoint);
     TCase *ends = suite_case(suite, "ends", RUN_S);
     tcase_add_test(ends, a_rank_without_an_agent_ends);
+    tcase_add_test(ends, a_rank_that_waits_for_a_round_ends_without_its_agent);
     tcase_add_loop_test(ends, a_parameter_server_does_not_go_on, 0, 2);
     return test_folder_close(suite_run(suite));
 }
