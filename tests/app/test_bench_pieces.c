@@ -1,5 +1,6 @@
 /* What every benchmark is made of: statistics, measured children, documents. */
 #include "app/bench/measure.h"
+#include "app/common/version.h"
 #include "app/report/report.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -251,6 +252,7 @@ START_TEST(a_document_is_whole)
     char *argv[] = {"mnist_ddp", "bench", "x\xff"}, *text = NULL;
     json_t *document = report_create(&(report_head){"benchmark", "sample", "A sample", 3, argv});
     json_t *table = report_table(document, "Figures", columns);
+    ck_assert_str_eq(json_string_value(json_object_get(document, "version")), MNIST_DDP_VERSION);
     table_row(table);
     table_cell(table, "one");
     table_cell(table, "%d", 1);

@@ -28,6 +28,7 @@ static struct service {
     char cut[ROUND_ID_BYTES]; /* the node that does not reach it; "": all do */
     bool refuses;
     int64_t delay_ms;   /* of each call */
+    int64_t renewal_ms; /* of a renewal, beside that */
     int64_t timeout_ms; /* that the latest node gives a call */
 } service = {.lock = PTHREAD_MUTEX_INITIALIZER, .revision = 1};
 
@@ -188,6 +189,7 @@ static status fake_put_node(void *self, const char *value, bool runs_nothing)
 static status fake_keep_alive(void *self)
 {
     session *s = self;
+    wait_ms(-1, service.renewal_ms);
     status st = enter(s);
     if (st != STATUS_OK)
         return st;
@@ -404,6 +406,18 @@ START_TEST(a_slow_service_forms_rounds_and_is_named)
 }
 END_TEST
 
+START_TEST(a_renewal_that_takes_longer_than_the_lease_is_named)
+{
+    rdzv_handle *a = start('A', one_or_two);
+    await_phase(a, RDZV_RUNS, SOON_MS);
+    service.renewal_ms = 4000;
+    ASSERT_FACTS(await_phase(a, RDZV_LEAVES, SOON_MS).reason, "lease", "has ended", "is slow",
+                 "takes 4 s");
+    service.renewal_ms = 0;
+    stop(a);
+}
+END_TEST
+
 /* A look lasts a second, if nothing changes. */
 START_TEST(a_lease_that_is_shorter_than_a_look_is_kept)
 {
@@ -569,6 +583,7 @@ int main(void)
     tcase_add_test(core, a_node_named_lost_is_not_waited_for);
     tcase_add_test(core, who_waits_in_vain_says_for_what);
     tcase_add_test(core, a_slow_service_forms_rounds_and_is_named);
+    tcase_add_test(core, a_renewal_that_takes_longer_than_the_lease_is_named);
     tcase_add_test(core, a_lease_that_is_shorter_than_a_look_is_kept);
     tcase_add_loop_test(core, a_call_takes_a_third_of_a_lease_at_most, 0, 3);
     tcase_add_test(core, a_job_without_its_store_ends);
