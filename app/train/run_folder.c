@@ -537,7 +537,6 @@ static status check_place(const char *path, const rank_context *rank, const chec
 static status load_newest(const char *path, rank_context *rank, bool *found, checkpoint_state *was,
                           char *checkpoint)
 {
-    status_kept why;
     status st = STATUS_OK;
     for (int64_t before = CHECKPOINT_NEWEST;; before = was->at.step) {
         bool another = false;
@@ -555,12 +554,10 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
                                  strategy_access(rank->strategy));
         if (st != STATUS_INVALID)
             return st;
-        status_keep(&why);
         LOG_W("passing over a checkpoint that does not fit: %s", status_text());
     }
     if (st == STATUS_OK)
         return STATUS_OK;
-    status_restore(&why);
     return status_context(st,
                           "%s has no checkpoint that fits (delete them to start anew), the "
                           "oldest so",

@@ -161,6 +161,23 @@ START_TEST(checkpoints_that_do_not_fit_are_passed_over)
 }
 END_TEST
 
+/* Then the oldest one's misfit is named. */
+START_TEST(a_folder_of_misfits_is_refused)
+{
+    program part = run_cut(&cuts[0], "part",
+                           WORDS("--save-every", "1steps", "--inject", "kill:rank=0,step=14"));
+    ASSERT_EXIT(part, 128 + SIGKILL);
+    write_state_of_before(NEWEST "state.json", "epoch", 2);
+    write_state_of_before("part/checkpoints/00000012/state.json", "epoch", 2);
+    program rest = run_cut(&cuts[0], "part", WORDS("--resume"));
+    ASSERT_EXIT(rest, 74);
+    ASSERT_FACTS(rest.err, "error", "no checkpoint that fits",
+                 "step 12 is not step 12 after 2 epochs");
+    program_close(&part);
+    program_close(&rest);
+}
+END_TEST
+
 /* A loss that is not finite ends the run, and its continuation at the same step, with the same bits
  * of the step before. */
 #define DIVERGING \
@@ -465,6 +482,7 @@ static void add_other_tests(TCase *runs)
 {
     tcase_add_test(runs, resumed_between_training_and_test);
     tcase_add_loop_test(runs, checkpoints_that_do_not_fit_are_passed_over, 0, N_MISFITS);
+    tcase_add_test(runs, a_folder_of_misfits_is_refused);
     tcase_add_loop_test(runs, checkpoints_come_when_they_are_due, 0, N_RHYTHMS);
     tcase_add_loop_test(runs, a_checkpoint_that_was_skipped_is_not_kept, 0, 2);
     tcase_add_loop_test(runs, bad_rhythms_are_refused, 0, N_BAD_RHYTHMS);
