@@ -253,6 +253,7 @@ START_TEST(a_document_is_whole)
     json_t *document = report_create(&(report_head){"benchmark", "sample", "A sample", 3, argv});
     json_t *table = report_table(document, "Figures", columns);
     ck_assert_str_eq(json_string_value(json_object_get(document, "version")), MNIST_DDP_VERSION);
+    ck_assert_ptr_nonnull(json_object_get(json_object_get(document, "machine"), "processor"));
     table_row(table);
     table_cell(table, "one");
     table_cell(table, "%d", 1);

@@ -227,6 +227,11 @@ START_TEST(what_is_no_program_is_explained)
     ASSERT_FACTS(p.err, "hint", "#!/usr/bin/env python3");
     ASSERT_NO_FACTS(p.err, "restart 1"); /* it would not help */
     program_close(&p);
+    test_folder_write("plain", "");
+    p = program_run_line("run --no-python ./plain");
+    ASSERT_EXIT(p, 64);
+    ASSERT_FACTS(p.err, "error", "./plain", "chmod +x");
+    program_close(&p);
 }
 END_TEST
 
