@@ -62,7 +62,6 @@ typedef struct agent {
     bool anything_failed;
 
     /* Of the latest attempt. */
-    int number; /* from 0, or the round */
     agent_state state;
     int64_t deadline_ns;  /* when the state's time is up; AGENT_RUNNING has none */
     int signal;           /* because of it the agent stops the workers; 0: none */
@@ -280,7 +279,7 @@ static bool ended_well(const agent *self, const worker *w)
 static void log_leaving(const agent *self, const char *why)
 {
     if (self->state == AGENT_RUNNING)
-        event_log_text(self->events, self->number, EVENT_LOG_LEAVES, why);
+        event_log_text(self->events, self->spec->now.round, EVENT_LOG_LEAVES, why);
 }
 
 static void take_end(agent *self, worker *w)
@@ -449,14 +448,14 @@ static void tell_health(const agent *self)
                                                      : "waits";
     const worker_spec *spec = self->spec;
     health_facts facts = {.state = state,
-                          .round = self->number,
+                          .round = spec->now.round,
                           .restarts = spec->now.restarts,
                           .world_size = spec->world_size,
                           .first_rank = worker_spec_first_rank(spec, spec->node_rank),
                           .nproc = spec->nproc};
     if (self->health == NULL)
         return;
-    worker_logs_dumps(&spec->logs, self->number, facts.pages);
+    worker_logs_dumps(&spec->logs, (int)spec->now.round, facts.pages);
     health_check_beat(self->health, &facts);
 }
 
@@ -505,23 +504,8 @@ static void log_workers(const agent *self, int kept)
     for (int i = 0; i < group->n && pids != NULL; i++)
         pids[i] = group->workers[i].pid;
     if (pids != NULL)
-        event_log_workers(self->events, self->number, pids, group->n, kept);
+        event_log_workers(self->events, self->spec->now.round, pids, group->n, kept);
     free(pids);
-}
-
-/* Of a static job: which nodes there are is known from the start, and their ids are not. */
-static void log_beginning(const agent *self)
-{
-    const worker_spec *spec = self->spec;
-    round_state now = {.round = self->number,
-                       .restarts = spec->now.restarts,
-                       .members = calloc((size_t)spec->nnodes, sizeof *now.members),
-                       .n = spec->nnodes};
-    for (int i = 0; i < now.n && now.members != NULL; i++)
-        now.members[i].nproc = spec->nproc;
-    if (now.members != NULL)
-        event_log_round_begins(self->events, &now, spec->node_rank);
-    free(now.members);
 }
 
 /* An agent that was told to stop, or whose round is over already, starts no worker, and the attempt
@@ -531,16 +515,16 @@ static status start_attempt(agent *self)
     int kept = 0;
     for (int i = 0; i < self->group.n; i++)
         kept += self->group.workers[i].waits;
-    TRY(worker_logs_start(&self->spec->logs, self->number, self->spec->nproc));
+    TRY(worker_logs_start(&self->spec->logs, (int)self->spec->now.round, self->spec->nproc));
     self->kills_next = self->not_started = false;
     self->leaves = is_elastic(self) && self->rounds.news.phase != RDZV_RUNS;
     self->signal_ns = 0;
     if (self->roster != NULL)
-        roster_start_attempt(self->roster, self->number);
+        roster_start_attempt(self->roster, (int)self->spec->now.round);
     take_signals(self);
     self->signal = self->signals.first;
     enter(self, AGENT_RUNNING, 0);
-    worker_group_clear(&self->group, self->number);
+    worker_group_clear(&self->group, (int)self->spec->now.round);
     if (self->signal == 0 && !self->leaves && worker_group_start(&self->group) != STATUS_OK) {
         LOG_E("%s", status_text());
         self->not_started = true;
@@ -548,7 +532,7 @@ static status start_attempt(agent *self)
         roster_tell_trouble(self->roster);
     }
     if (!is_elastic(self))
-        log_beginning(self);
+        event_log_round_begins(self->events, &self->spec->now, self->spec->node_rank);
     log_workers(self, kept);
     if (self->roster != NULL)
         take_news(self);
@@ -588,6 +572,18 @@ static status run_attempt(agent *self)
 }
 /* The job. */
 
+/* A static job is a round whose list is known: --nnodes nodes of as many ranks. */
+static status know_round(worker_spec *spec)
+{
+    spec->now.members = calloc((size_t)spec->nnodes, sizeof *spec->now.members);
+    if (spec->now.members == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
+    spec->now.n = spec->nnodes;
+    for (int i = 0; i < spec->now.n; i++)
+        spec->now.members[i].nproc = spec->nproc;
+    return STATUS_OK;
+}
+
 /* Whether the kernel has killed a process for want of memory since the last call. *kills: how many
  * it had killed then, -1 if that is not known; updated. */
 static bool memory_was_short(int64_t *kills)
@@ -611,6 +607,8 @@ static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
     output_console_init(&self->console);
     self->console.own = spec->policy.own;
     (void)memory_was_short(&self->memory_kills);
+    if (!worker_spec_is_elastic(spec))
+        TRY(know_round(spec));
     signal(SIGPIPE, SIG_IGN);
     TRY(stop_signals_take(&spec->policy.signals, &self->signals));
     self->console.stop_fd = self->signals.fd;
@@ -807,9 +805,7 @@ static status meet_nodes(agent *self, bool *met, int *code)
     *met = true;
     if (self->roster == NULL && (spec->nnodes > 1 || is_elastic(self)))
         TRY(join_roster(self, met, code));
-    if (*met && is_elastic(self))
-        self->number = (int)spec->now.round;
-    else if (*met && self->number == 0)
+    if (*met && !is_elastic(self) && spec->now.round == 0)
         log_line(spec->nnodes > 1 ? LOG_INFO : LOG_DEBUG,
                  "node %d of %d: %s; the store is at %s:%d", spec->node_rank, spec->nnodes,
                  worker_spec_ranks(spec, ranks), spec->master_addr, spec->master_port);
@@ -844,7 +840,7 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
             deadline_ns = clock_deadline_ns(OUTCOME_MS);
         if (deadline_ns != 0 && clock_passed(deadline_ns)) {
             /* The others shall not wait for this node in the next attempt, should there be one. */
-            roster_start_attempt(self->roster, self->number + 1);
+            roster_start_attempt(self->roster, (int)self->spec->now.round + 1);
             roster_tell_report(self->roster,
                                &(node_report){.state = AGENT_SIGNALED, .signal = signal});
             return decide_alone(self, own, out);
@@ -920,7 +916,7 @@ static status end_attempt(agent *self, const group_outcome *outcome, bool *again
     if (is_elastic(self))
         return leave_round(self, outcome, again, code);
     *again = outcome->again;
-    self->number += *again;
+    self->spec->now.round += *again;
     self->spec->now.restarts += *again;
     if (*again && self->roster == NULL)
         store_server_forget(self->server);

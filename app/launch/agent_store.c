@@ -391,5 +391,8 @@ void node_count_apply(worker_spec *spec, int nodes)
 {
     spec->nnodes = spec->rdzv.min_nodes = spec->rdzv.max_nodes = nodes;
     spec->nproc = spec->world_size / nodes;
+    spec->now.n = spec->now.n < nodes ? spec->now.n : nodes;
+    for (int i = 0; i < spec->now.n; i++)
+        spec->now.members[i].nproc = spec->nproc;
     spec->counts_nodes = false;
 }

@@ -92,8 +92,8 @@ typedef struct worker_spec {
                                     * nproc, until the nodes have met */
     int nproc, nnodes, world_size; /* elastic: of the round; at first, as if it had all max_nodes */
     int node_rank;                 /* elastic: likewise; at first -1 */
-    round_state now;               /* elastic: the round; before the first, and of a static job,
-                                    * only `restarts`, after failed ranks; owned */
+    round_state now;               /* the round; elastic: none before the first. A static job's has
+                                    * no ids; its attempts are rounds from 0; owned */
     rdzv_backend backend;          /* RDZV_STATIC also of one machine: it needs none */
     rdzv_options rdzv;             /* how many nodes there may be, and the times, also of a static
                                     * job; the rest is the agent's to fill in */
