@@ -121,13 +121,10 @@ static void describe(const round_state *now, char *out, size_t size_bytes)
     out[0] = '\0';
     for (int i = 0, first = 0; i < now->n && used < size_bytes; first += now->members[i++].nproc) {
         const round_node *node = &now->members[i];
-        const char *before = i > 0 ? ", " : "";
-        if (node->nproc == 1)
-            used += (size_t)snprintf(out + used, size_bytes - used, "%s%s (rank %d)", before,
-                                     round_host_of(node->id).text, first);
-        else
-            used += (size_t)snprintf(out + used, size_bytes - used, "%s%s (ranks %d-%d)", before,
-                                     round_host_of(node->id).text, first, first + node->nproc - 1);
+        used += (size_t)snprintf(out + used, size_bytes - used,
+                                 node->nproc == 1 ? "%s%s (rank %d)" : "%s%s (ranks %d-%d)",
+                                 i > 0 ? ", " : "", round_host_of(node->id).text, first,
+                                 first + node->nproc - 1);
     }
 }
 

@@ -64,10 +64,6 @@ static int list_added(const worker_spec *spec, int node, char out[ADDED][ADDED_B
     return n;
 }
 
-/* What to type on another node of a job whose nodes are numbered: this command, with its number. A
- * line for a shell: all that was typed here but --node-rank, and what is known here by other
- * ways: node 0's address, variables, a file. `node`: its number; -1: "N". Free with free(). NULL:
- * no memory, or the spec is of no command line. */
 char *agent_store_join_command(const worker_spec *spec, int node)
 {
     char added[ADDED][ADDED_BYTES];
