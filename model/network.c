@@ -233,7 +233,7 @@ static void add_parameters(network *net, layer *lay)
     lay->bias = add_parameter(net, s->name, "bias", 1, &s->out);
 }
 
-/* The layer with which part `part` begins; of one behind the last part: how many layers there are. */
+/* The layer with which part `part` begins; of one behind the last: how many layers there are. */
 static size_t part_begin(model_kind kind, int part)
 {
     size_t n, i;
