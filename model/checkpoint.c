@@ -598,7 +598,7 @@ static checkpoint_arenas states_of(const holder *of)
 {
     float *arenas[OPTIMIZER_MAX_STATES];
     checkpoint_arenas states = {.first = 1};
-    ASSERT(of->access != NULL || optimizer_count(of->opt) == network_count(of->net));
+    ASSERT(of->access != NULL || optimizer_count(of->opt) == network_model_count(of->net));
     states.n = optimizer_states(of->opt, states.prefixes, arenas);
     return states;
 }
@@ -644,7 +644,7 @@ static status checkpoint_arenas_write(const char *path, const holder *of,
     char names[MAX_TENSORS][TENSOR_NAME_BYTES];
     safetensors_tensor tensors[MAX_TENSORS];
     const parameter *layout = NULL;
-    size_t n = network_layout(of->net, &layout), count = network_count(of->net), at = 0;
+    size_t n = network_model_layout(of->net, &layout), count = network_model_count(of->net), at = 0;
     float *host = NULL;
     TRY(memory_alloc(sizeof *host * count * what->n, (void **)&host));
     status st = STATUS_OK;
@@ -670,7 +670,7 @@ static status check_surplus(const safetensors *file, const network *net,
 {
     const safetensors_tensor *tensors = NULL;
     const parameter *layout = NULL;
-    size_t n = network_layout(net, &layout), n_tensors = safetensors_list(file, &tensors);
+    size_t n = network_model_layout(net, &layout), n_tensors = safetensors_list(file, &tensors);
     for (size_t t = 0; t < n_tensors; t++) {
         bool known = false;
         for (size_t i = 0; i < n * what->n && !known; i++) {
@@ -685,21 +685,21 @@ static status check_surplus(const safetensors *file, const network *net,
     return STATUS_OK;
 }
 
-/* Copies them into `host`, one after the other, network_count() floats each in PyTorch's order; the
- * arenas themselves stay as they are. STATUS_INVALID if a tensor is missing, has another shape or
+/* Copies them into `host`, one after the other, network_model_count() floats each in PyTorch's
+ * order; the arenas themselves stay as they are. STATUS_INVALID if a tensor is missing, has another shape or
  * is unexpected. */
 static status checkpoint_arenas_read(const safetensors *file, const network *net,
                                      const checkpoint_arenas *what, float *host)
 {
     const parameter *layout = NULL;
-    size_t n = network_layout(net, &layout);
+    size_t n = network_model_layout(net, &layout);
     for (size_t i = 0; i < n * what->n; i++) {
         const parameter *p = &layout[i % n];
         const float *data = NULL;
         char name[TENSOR_NAME_BYTES];
         join_name(what->prefixes[i / n], p->name, name);
         TRY(safetensors_find(file, name, p->rank, p->shape, &data));
-        memcpy(host + i / n * network_count(net) + p->offset, data, sizeof *data * p->count);
+        memcpy(host + i / n * network_model_count(net) + p->offset, data, sizeof *data * p->count);
     }
     return check_surplus(file, net, what);
 }
@@ -944,16 +944,17 @@ static status read_model(const safetensors *file, network *net, float *host)
                                 model_kind_name(kind), model_kind_name(network_kind(net)));
 }
 
-status checkpoint_load_model(const char *path, network *net)
+status checkpoint_load_model(const char *path, network *net, const checkpoint_access *access)
 {
     float *host = NULL;
     safetensors *file = NULL;
+    const holder to = {net, NULL, access};
     TRY(open_model(path, &file));
-    status st = memory_alloc(sizeof *host * network_count(net), (void **)&host);
+    status st = memory_alloc(sizeof *host * network_model_count(net), (void **)&host);
     if (st == STATUS_OK)
         st = read_model(file, net, host);
     if (st == STATUS_OK)
-        st = network_import(net, host, network_parameters(net));
+        st = write_arena(&to, 0, host);
     free(host);
     safetensors_close(file);
     return st;
@@ -965,7 +966,7 @@ status checkpoint_load(const char *path, network *net, optimizer *opt,
     checkpoint c;
     const holder to = {net, opt, access};
     const checkpoint_arenas states = states_of(&to);
-    size_t count = network_count(net);
+    size_t count = network_model_count(net);
     float *host = NULL;
     TRY(open_checkpoint(path, &c));
     /* Everything is read and checked before anything is changed. */

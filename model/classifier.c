@@ -93,7 +93,7 @@ static status open_network(classifier *c, const char *path, int max_batch)
     network_options settings = {.max_batch = max_batch < best ? max_batch : best};
     TRY(checkpoint_model_kind(path, &settings.kind));
     TRY(network_create(c->dev, &settings, &c->net));
-    return checkpoint_load_model(path, c->net);
+    return checkpoint_load_model(path, c->net, NULL);
 }
 
 /* Such a weight need not show: a ReLU makes a NaN of it a zero. */

@@ -194,8 +194,10 @@ struct network {
     size_t n_layers, n_passes;
     size_t first_layer; /* of the model's: a stage begins with it */
     layer before;       /* the layer whose output a stage gets; .spec is NULL: none */
-    parameter parameters_of[NETWORK_MAX_PARAMETERS];
+    parameter model_parameters[NETWORK_MAX_PARAMETERS]; /* the whole model's */
     char names[NETWORK_MAX_PARAMETERS][NAME_BYTES];
+    size_t n_model_parameters, first_parameter; /* of them a stage's */
+    parameter parameters_of[NETWORK_MAX_PARAMETERS];
     size_t n_parameters, count;
     float *parameters, *gradients;
     score *totals; /* device memory */
@@ -204,33 +206,51 @@ struct network {
     network_mode mode; /* likewise */
 };
 
-static parameter *add_parameter(network *net, const char *layer_name, const char *what, int rank,
-                                const int *shape)
+static void add_parameter(network *net, const char *layer_name, const char *what, int rank,
+                          const int *shape)
 {
-    size_t i = net->n_parameters++;
+    size_t i = net->n_model_parameters++;
     ASSERT(i < NETWORK_MAX_PARAMETERS);
     snprintf(net->names[i], NAME_BYTES, "%s.%s", layer_name, what);
-    parameter *p = &net->parameters_of[i];
-    *p = (parameter){.name = net->names[i], .rank = rank, .offset = net->count, .count = 1};
+    parameter *p = &net->model_parameters[i];
+    *p = (parameter){.name = net->names[i], .rank = rank, .count = 1};
+    if (i > 0)
+        p->offset = p[-1].offset + p[-1].count;
     for (int d = 0; d < rank; d++) {
         p->shape[d] = shape[d];
         p->count *= (size_t)shape[d];
     }
-    net->count += p->count;
-    return p;
 }
 
 /* Names, shapes and offsets of a layer's weight and bias. */
-static void add_parameters(network *net, layer *lay)
+static void add_parameters(network *net, const layer_spec *s)
 {
-    const layer_spec *s = lay->spec;
     if (s->name == NULL)
         return;
     int conv[] = {s->out, s->channels, s->kernel, s->kernel};
     int line[] = {s->out, layer_fan_in(s)};
     bool is_conv = s->kind == LAYER_CONV2D;
-    lay->weight = add_parameter(net, s->name, "weight", is_conv ? 4 : 2, is_conv ? conv : line);
-    lay->bias = add_parameter(net, s->name, "bias", 1, &s->out);
+    add_parameter(net, s->name, "weight", is_conv ? 4 : 2, is_conv ? conv : line);
+    add_parameter(net, s->name, "bias", 1, &s->out);
+}
+
+/* The next of the model's parameters, in this network's arenas. */
+static const parameter *own_parameter(network *net)
+{
+    size_t i = net->n_parameters++;
+    parameter *own = &net->parameters_of[i];
+    *own = net->model_parameters[net->first_parameter + i];
+    own->offset = net->count;
+    net->count += own->count;
+    return own;
+}
+
+static void own_parameters(network *net, layer *lay)
+{
+    if (lay->spec->name == NULL)
+        return;
+    lay->weight = own_parameter(net);
+    lay->bias = own_parameter(net);
 }
 
 /* The layer with which part `part` begins; of one behind the last: how many layers there are. */
@@ -253,6 +273,15 @@ int network_parts(model_kind kind)
     return parts;
 }
 
+size_t network_part_count(model_kind kind, int first_part, int n_parts)
+{
+    size_t n, count = 0, end = part_begin(kind, first_part + n_parts);
+    const layer_spec *specs = model_kind_layers(kind, &n);
+    for (size_t i = part_begin(kind, first_part); i < end; i++)
+        count += layer_count(&specs[i]);
+    return count;
+}
+
 /* Its input is what the stage before has put out, and its gradient goes there. */
 static status make_before(network *net, const layer_spec *spec)
 {
@@ -270,8 +299,12 @@ static status make_layers(network *net)
     ASSERT(n <= LAYERS_MAX && o->first_part + o->n_parts <= network_parts(o->kind));
     net->first_layer = part_begin(o->kind, o->first_part);
     end = o->n_parts > 0 ? part_begin(o->kind, o->first_part + o->n_parts) : n;
-    for (size_t i = 0; i < net->first_layer; i++)
-        dropouts += specs[i].dropout > 0.0f;
+    for (size_t i = 0; i < n; i++) {
+        if (i == net->first_layer)
+            net->first_parameter = net->n_model_parameters;
+        add_parameters(net, &specs[i]);
+        dropouts += i < net->first_layer && specs[i].dropout > 0.0f;
+    }
     specs += net->first_layer;
     n = end - net->first_layer;
     if (net->first_layer > 0)
@@ -286,7 +319,7 @@ static status make_layers(network *net)
     for (size_t i = 0; i < n; i++) {
         if (specs[i].dropout > 0.0f)
             net->layers[i].dropout_index = dropouts++;
-        add_parameters(net, &net->layers[i]);
+        own_parameters(net, &net->layers[i]);
     }
     return STATUS_OK;
 }
@@ -521,6 +554,17 @@ model_kind network_kind(const network *net)
 size_t network_count(const network *net)
 {
     return net->count;
+}
+
+size_t network_model_layout(const network *net, const parameter **out)
+{
+    *out = net->model_parameters;
+    return net->n_model_parameters;
+}
+
+size_t network_model_count(const network *net)
+{
+    return model_kind_count(net->options.kind);
 }
 
 int network_max_batch(const network *net)

@@ -39,6 +39,9 @@ typedef struct network_options {
  * are: the convolutions, if there are any, and each linear layer. */
 int network_parts(model_kind kind);
 
+/* Parameters of so many parts, before there is a network of them. */
+size_t network_part_count(model_kind kind, int first_part, int n_parts);
+
 /* Images of one forward without a backward that go through this device in the least time. */
 int network_eval_batch(const device *dev);
 
@@ -93,6 +96,10 @@ int network_max_batch(const network *net);
 
 /* The parameters' names, shapes and offsets, in order. Owned by the network. */
 size_t network_layout(const network *net, const parameter **out);
+
+/* The same of the whole model, of which a stage has a part: what a checkpoint holds. */
+size_t network_model_layout(const network *net, const parameter **out);
+size_t network_model_count(const network *net);
 
 /* Copies an arena (parameters, gradients, optimizer state) to or from host memory in PyTorch's
  * order. */

@@ -370,7 +370,7 @@ static void add_mode(const bench_commands *commands, const bench_case *c, bench_
     char list[DEVICES_BYTES];
     if (c->mode != STRATEGY_DDP)
         bench_words_add(out, "--mode=%s", strategy_about(c->mode)->name);
-    if (strategy_about(c->mode)->is_one_process)
+    if (strategy_about(c->mode)->is_one_process || strategy_about(c->mode)->cuts_model)
         bench_words_add(out, "--batch-size=%d", c->global_batch);
     else
         bench_words_split(out, "--nproc-per-node=%d --global-batch-size=%d --backend=%s", c->world,

@@ -141,26 +141,39 @@ static size_t hook_bytes(const rank_context *rank)
     return comm_hook_shared_bytes(kind, model_kind_count(rank->settings.model), PREEMPT_FLOATS);
 }
 
+/* A host device's arrays live in the group's memory: shm sums them where they are. Those of ranks
+ * that have different parts of a network are not summed. */
+static bool arrays_are_groups(const rank_context *rank)
+{
+    return rank->dev->stream == NULL && !strategy_of(rank->opts)->cuts_model;
+}
+
+static size_t shared_bytes(const rank_context *rank)
+{
+    const network_share share = strategy_network(rank);
+    return arrays_are_groups(rank)
+               ? sizeof(float) * (share.gradients + share.parameters) + hook_bytes(rank)
+               : 0;
+}
+
 static status open_group(rank_context *rank)
 {
     const options *o = rank->opts;
     const char *own = strategy_of(o)->group_backend;
-    const strategy_arrays arrays = strategy_arrays_of(rank);
-    process_group_options settings = {
-        .backend = own != NULL ? own : o->backend,
-        .rank = rank->place.rank,
-        .world_size = rank->place.world_size,
-        .store = store_of(rank),
-        .master_addr = rank->place.master_addr,
-        .timeout_ms = o->timeout * 1000,
-        .device = rank->dev,
-        .page = rank->page,
-        .lane = rank->trace.group,
-        .shared_bytes = sizeof(float) * (arrays.gradients + arrays.parameters) + hook_bytes(rank),
-        .stuck = failure_end_stuck,
-        .stuck_ctx = rank,
-        .inject_delay_ms = o->inject_delay_ms,
-        .debug = debug_level()};
+    process_group_options settings = {.backend = own != NULL ? own : o->backend,
+                                      .rank = rank->place.rank,
+                                      .world_size = rank->place.world_size,
+                                      .store = store_of(rank),
+                                      .master_addr = rank->place.master_addr,
+                                      .timeout_ms = o->timeout * 1000,
+                                      .device = rank->dev,
+                                      .page = rank->page,
+                                      .lane = rank->trace.group,
+                                      .shared_bytes = shared_bytes(rank),
+                                      .stuck = failure_end_stuck,
+                                      .stuck_ctx = rank,
+                                      .inject_delay_ms = o->inject_delay_ms,
+                                      .debug = debug_level()};
     TRY(process_group_create(&settings, &rank->group));
     elastic_set_group(rank->link, rank->group);
     rank->dev->interrupted = interrupted;
@@ -175,11 +188,10 @@ static int forward_batch(const rank_context *rank)
     return most > least ? most : least;
 }
 
-/* A host device's arrays live in the group's memory: shm sums them where they are. */
 static status open_array(rank_context *rank, size_t count, float **out)
 {
     size_t size_bytes = sizeof **out * count;
-    if (rank->dev->stream == NULL) {
+    if (arrays_are_groups(rank)) {
         device_note_memory(rank->dev, (int64_t)size_bytes);
         return process_group_alloc(rank->group, size_bytes, (void **)out);
     }
@@ -188,15 +200,17 @@ static status open_array(rank_context *rank, size_t count, float **out)
 
 static status open_arrays(rank_context *rank)
 {
-    const strategy_arrays arrays = strategy_arrays_of(rank);
-    TRY(open_array(rank, arrays.gradients, &rank->gradients));
-    return arrays.parameters > 0 ? open_array(rank, arrays.parameters, &rank->parameters)
-                                 : STATUS_OK;
+    const network_share share = strategy_network(rank);
+    TRY(open_array(rank, share.gradients, &rank->gradients));
+    return share.parameters > 0 ? open_array(rank, share.parameters, &rank->parameters) : STATUS_OK;
 }
 
 static status open_network(rank_context *rank)
 {
-    network_options settings = {.kind = rank->settings.model,
+    const network_share share = strategy_network(rank);
+    network_options settings = {.first_part = share.first_part,
+                                .n_parts = share.n_parts,
+                                .kind = rank->settings.model,
                                 .max_batch = forward_batch(rank),
                                 .seed = (uint64_t)rank->opts->seed,
                                 .label_smoothing = (float)rank->opts->label_smoothing,
@@ -423,7 +437,7 @@ void rank_context_close(rank_context *rank)
     loader_destroy(rank->val_loader);
     loader_destroy(rank->test_loader);
     network_destroy(rank->net);
-    if (rank->dev != NULL && rank->dev->stream != NULL) {
+    if (rank->dev != NULL && !arrays_are_groups(rank)) {
         rank->dev->ops->free(rank->dev, rank->gradients);
         rank->dev->ops->free(rank->dev, rank->parameters);
     }

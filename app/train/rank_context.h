@@ -65,7 +65,7 @@ typedef struct rank_context {
 /* The world that this rank is one of, in a checkpoint's words. */
 static inline run_world rank_context_world(const rank_context *rank)
 {
-    return (run_world){rank->place.world_size, rank->settings.batch_size, rank->opts->accum,
+    return (run_world){rank->data.world_size, rank->settings.batch_size, rank->opts->accum,
                        rank->settings.schedule.lr};
 }
 

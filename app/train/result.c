@@ -40,7 +40,7 @@ static void add_facts(json_t *object, const rank_context *rank)
         {"world", json_integer(rank->place.world_size)},
         {"replicas", json_integer(s->replicas)},
         {"model", json_string(model_kind_name(s->model))},
-        {"parameters", json_integer((json_int_t)network_count(rank->net))},
+        {"parameters", json_integer((json_int_t)network_model_count(rank->net))},
         {"backend", json_string(strategy_backend(rank->strategy))},
         {"device", json_string(rank->dev->ops->name)},
         {"threads", json_integer(s->threads)},

@@ -356,7 +356,7 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
     describe_schedule(&rank->schedule.options, plan, sizeof plan);
     describe_scaling(rank, scaled, sizeof scaled);
     progress_line(p, "mnist_ddp %s: %s, %zu parameters, %s, lr %g%s, %s, seed %lld",
-                  MNIST_DDP_VERSION, model_kind_name(s->model), network_count(rank->net),
+                  MNIST_DDP_VERSION, model_kind_name(s->model), network_model_count(rank->net),
                   optimizer_kind_name(s->optimizer.kind), s->schedule.lr, scaled, plan,
                   (long long)o->seed);
     char accum[32] = "";

@@ -110,7 +110,8 @@ static bool sums_alike(const char *name, const char *was, const char *is)
 {
     const strategy_facts *a = strategy_named(was), *b = strategy_named(is);
     return strcmp(name, "mode") == 0 && a != NULL && b != NULL && !a->is_central &&
-           !b->is_central && !a->is_one_process && !b->is_one_process;
+           !b->is_central && !a->is_one_process && !b->is_one_process && !a->cuts_model &&
+           !b->cuts_model;
 }
 
 static void tell(continuation *c, const char *name, const char *was, const char *is,

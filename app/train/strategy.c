@@ -83,19 +83,19 @@ bool strategy_can_commit(const options *opts)
 data_parallel strategy_data_parallel(const rank_context *rank)
 {
     const strategy_ops *ops = ops_of(rank->opts);
-    data_parallel all = {rank->place.rank, rank->place.world_size};
+    data_parallel all = {rank->place.rank, rank->place.world_size, .scores = true};
     if (ops->data_parallel != NULL)
         ops->data_parallel(rank, &all);
     return all;
 }
 
-strategy_arrays strategy_arrays_of(const rank_context *rank)
+network_share strategy_network(const rank_context *rank)
 {
     const strategy_ops *ops = ops_of(rank->opts);
-    strategy_arrays arrays = {model_kind_count(rank->settings.model) + PREEMPT_FLOATS, 0};
-    if (ops->arrays != NULL)
-        ops->arrays(rank, &arrays);
-    return arrays;
+    network_share share = {.gradients = model_kind_count(rank->settings.model) + PREEMPT_FLOATS};
+    if (ops->network != NULL)
+        ops->network(rank, &share);
+    return share;
 }
 
 static status open_optimizer(strategy *s)

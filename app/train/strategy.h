@@ -7,6 +7,7 @@
  *   ps      processes; rank 0 adds gradients up and sends parameters back (a parameter server)
  *   zero1   as ddp, but each rank steps a slice of the parameters, and has the optimizer's state of
  *           that slice alone
+ *   pipeline  processes; each has some of the layers, and pieces of the batch go through them
  *   single  one process, the whole batch
  *
  * A strategy is a file that fills in the table of strategy_ops.h. Others use it through these
@@ -42,11 +43,14 @@ typedef struct strategy_facts {
     int least_ranks;           /* that make sense; 0: 1 */
     bool is_central;           /* gradients are added up in one place, in an order of its own: other
                                   numbers of devices give other bits */
+    bool cuts_model;           /* a rank has a part of the network: --batch-size is all of theirs */
     bool can_be_captured;      /* one thread enqueues all of a step: a graph can record it */
 } strategy_facts;
 
 /* A row is STRATEGY_<first>, and a table of functions, strategy_<second>. */
-#define STRATEGIES(ROW) ROW(SINGLE, single) ROW(DP, dp) ROW(DDP, ddp) ROW(PS, ps) ROW(ZERO1, zero1)
+#define STRATEGIES(ROW) \
+    ROW(SINGLE, single) \
+    ROW(DP, dp) ROW(DDP, ddp) ROW(PS, ps) ROW(ZERO1, zero1) ROW(PIPELINE, pipeline)
 
 #define STRATEGY_KIND(kind, table) STRATEGY_##kind,
 typedef enum strategy_kind { STRATEGIES(STRATEGY_KIND) STRATEGY_COUNT } strategy_kind;
@@ -57,14 +61,16 @@ const strategy_facts *strategy_about(strategy_kind kind);
 /* The ranks that share an epoch's samples: DistributedSampler's rank and num_replicas. */
 typedef struct data_parallel {
     int rank, world_size;
+    bool scores; /* losses and hits of its samples count as this rank's; else they are another's */
 } data_parallel;
 
-/* Floats of arrays. A rank's wish to stop stands after the gradients; the sum of all ranks'
- * wishes comes back there, or after the parameters if they have an array. */
-typedef struct strategy_arrays {
-    size_t gradients;  /* the network's, and PREEMPT_FLOATS or more after them */
-    size_t parameters; /* likewise, if they travel; 0: the network makes its own */
-} strategy_arrays;
+/* What a rank has of the network. A rank's wish to stop stands after the gradients; the sum of all
+ * ranks' wishes comes back there, or after the parameters if they have an array. */
+typedef struct network_share {
+    int first_part, n_parts; /* network_options */
+    size_t gradients;        /* floats: its parameters', and PREEMPT_FLOATS or more after them */
+    size_t parameters;       /* likewise, if they travel; 0: the network makes its own */
+} network_share;
 
 /* NULL: there is no such mode. */
 const strategy_facts *strategy_named(const char *name);
@@ -86,7 +92,7 @@ bool strategy_can_commit(const options *opts);
 
 /* Before network, loader and strategy of the rank are opened. */
 data_parallel strategy_data_parallel(const struct rank_context *rank);
-strategy_arrays strategy_arrays_of(const struct rank_context *rank);
+network_share strategy_network(const struct rank_context *rank);
 
 /* Network and loader of the rank are open, and stay so until the close. Its process group is open
  * too, and is destroyed before the close. Blocks until all replicas, if it has any, are ready. */

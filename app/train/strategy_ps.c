@@ -24,7 +24,7 @@ static bool is_server(const rank_context *rank)
 }
 
 /* Parameters travel, and both flags after them. */
-static void arrays(const rank_context *rank, strategy_arrays *out)
+static void share_network(const rank_context *rank, network_share *out)
 {
     out->parameters = model_kind_count(rank->settings.model) + N_FLAGS;
 }
@@ -102,7 +102,7 @@ const strategy_ops strategy_ps = {
               .is_central = true,
               .can_be_captured = true},
     .check = check,
-    .arrays = arrays,
+    .network = share_network,
     .part = part_of_server,
     .share_state = strategy_ranks_share_parameters,
     .forward_backward = forward_backward,

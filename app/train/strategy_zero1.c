@@ -34,7 +34,7 @@ static size_t slice_floats(const rank_context *rank)
     return (slice + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS;
 }
 
-static void arrays(const rank_context *rank, strategy_arrays *out)
+static void share_network(const rank_context *rank, network_share *out)
 {
     out->gradients = out->parameters = slice_floats(rank) * (size_t)rank->place.world_size;
 }
@@ -209,7 +209,7 @@ const strategy_ops strategy_zero1 = {
               .least_ranks = 2,
               .can_be_captured = true},
     .check = check,
-    .arrays = arrays,
+    .network = share_network,
     .part = part_of_rank,
     .share_state = strategy_ranks_share_parameters,
     .read_state = read_state,

@@ -385,7 +385,7 @@ static status load_weights(const rank_context *rank, int *exit_code)
     bool finite = true;
     TRY(train_check_init(rank->opts, exit_code));
     *exit_code = EXIT_CODE_DATA;
-    TRY(checkpoint_load_model(path, rank->net));
+    TRY(checkpoint_load_model(path, rank->net, strategy_access(rank->strategy)));
     TRY(network_is_finite(rank->net, &finite));
     return finite ? STATUS_OK
                   : FAIL(STATUS_INVALID,
@@ -456,7 +456,7 @@ static status take_place(training *t, int root)
     if (root >= 0 && rank->place.rank == 0)
         say_round(t, root);
     run_folder_continue_sums(rank, from->sums);
-    if (from->world.size > 0 && from->world.size != rank->place.world_size)
+    if (from->world.size > 0 && from->world.size != rank->data.world_size)
         TRY(change_world(t, &from->world, &t->trainer.at));
     if (root >= 0)
         return rounds_let_first(t, continue_folder, "rank 0 cannot go on in the run's folder");

@@ -77,7 +77,9 @@ static void note_diverged(trainer *t, const char *what)
  * with. */
 static status total_epoch(trainer *t)
 {
-    double totals[] = {t->loss_before + t->so_far.loss_sum, (double)t->epoch_samples};
+    bool scores = t->rank->data.scores;
+    double totals[] = {scores ? t->loss_before + t->so_far.loss_sum : 0,
+                       scores ? (double)t->epoch_samples : 0};
     TRY(process_group_all_reduce(t->rank->group, totals, 2, DTYPE_F64, REDUCE_SUM, NULL));
     t->at.epoch_loss = t->began.epoch_loss + totals[0];
     t->at.epoch_samples = t->began.epoch_samples + (int64_t)totals[1];
@@ -193,7 +195,7 @@ static status evaluate_part(rank_context *rank, const dataset *set, float *logit
         TRY(rank->dev->ops->begin_step(rank->dev, &plan, rank->state, NULL));
         TRY(loader_next(part, &in));
         TRY(strategy_evaluate(rank->strategy, &in));
-        if (logits != NULL)
+        if (logits != NULL && rank->data.scores)
             TRY(read_logits(rank, in.n, logits + done * NETWORK_CLASSES));
         done += (size_t)in.n;
         count_tested(rank, set, in.n);

@@ -34,6 +34,7 @@ static const moment_facts FACTS[N_MOMENTS] = {
     [MOMENT_ACCELERATOR] = {"accelerator", "on the accelerator",       MOMENT_ACCELERATOR, false},
     [MOMENT_START]       = {NULL,          "starting",                 MOMENT_LOAD,        false},
     [MOMENT_BARRIER]     = {"barrier",     "before an epoch",          MOMENT_LOAD,        false},
+    [MOMENT_STAGE]       = {"stage",       "waiting for a stage",      MOMENT_WAITING,     false},
     [MOMENT_DDP_WAIT]    = {"ddp_wait",    "after the backward pass",  MOMENT_REDUCE,      true},
     [MOMENT_GRAPH]       = {"graph",       "replaying a step",         MOMENT_ACCELERATOR, false},
     [MOMENT_BETWEEN]     = {NULL,          "between two steps",        MOMENT_LOAD,        false},

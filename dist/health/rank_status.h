@@ -36,6 +36,7 @@ typedef enum moment {
 
     MOMENT_START = N_PHASES,
     MOMENT_BARRIER,  /* an epoch begins when all ranks have come */
+    MOMENT_STAGE,    /* a pipeline's stage waits for another one */
     MOMENT_DDP_WAIT, /* for the gradients that backward has not hidden */
     MOMENT_GRAPH,    /* a recorded step is replayed */
     MOMENT_BETWEEN,  /* two steps */

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <unistd.h>
 
 /* Batches of 24, 24, 24 and 18: the last one is cut otherwise than the others. */
 #define TRAIN "train", "--epochs", "1", "--json", "--quiet", "--threads", "1", "--seed", "3"
@@ -26,6 +27,13 @@ static const struct {
     {"zero1", "--nproc-per-node", "3", "8"},
 };
 enum { N_SPREADS = sizeof SPREADS / sizeof SPREADS[0] };
+
+static bool has_backend(const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/mnist_ddp_%s.so", getenv("BUILD_DIR"), name);
+    return access(path, F_OK) == 0;
+}
 
 static program train(const char *model, int optimizer, const char *const *flags)
 {
@@ -187,6 +195,74 @@ START_TEST(slices_and_whole_states_resume_each_other)
 }
 END_TEST
 
+static const char *const SCHEDULES[] = {"--pipeline-schedule=gpipe", "--pipeline-schedule=1f1b"};
+static const char *const STAGES[] = {"--nproc-per-node=2", "--nproc-per-node=3"};
+
+/* Micro-batches are batches whose gradients are added up; on one stage or several. */
+START_TEST(stages_have_the_bits_of_accumulated_batches)
+{
+    const char *model = _i % 2 == 0 ? "mlp" : "cnn";
+    const char *stages = STAGES[_i / 2 % 2], *schedule = SCHEDULES[_i / 4 % 2];
+    const char *backend = _i % 3 == 0 ? "--backend=gloo" : "--backend=shm";
+    if (!has_backend("gloo"))
+        backend = "--backend=shm";
+    train_and_close(
+        model, _i % N_OPTIMIZERS,
+        WORDS("--limit=96", "--mode=single", "--batch-size=8", "--accum=3", "--run-dir", "one"));
+    train_and_close(model, _i % N_OPTIMIZERS,
+                    WORDS("--limit=96", "--mode=pipeline", stages, schedule, backend,
+                          "--batch-size=24", "--micro-batches=3", "--run-dir", "many"));
+    model_file_assert_same_bits("many", "one");
+    ck_assert_int_eq(system("cmp one/checkpoints/best/optimizer.safetensors "
+                            "many/checkpoints/best/optimizer.safetensors"),
+                     0);
+}
+END_TEST
+
+/* The last batch of 18 has four pieces of 5, 5, 5 and 3; with --accum two batches are one step. */
+START_TEST(a_pipeline_equals_one_process)
+{
+    const char *model = _i % 2 == 0 ? "mlp" : "cnn";
+    int optimizer = _i / 2;
+    train_and_close(model, optimizer,
+                    WORDS(UNEVEN, "--mode=single", "--batch-size=24", "--run-dir", "one"));
+    program p = train(model, optimizer,
+                      WORDS(UNEVEN, "--mode=pipeline", STAGES[_i % 2], SCHEDULES[_i % 2],
+                            _i < 4 ? "--batch-size=24" : "--batch-size=12",
+                            _i < 4 ? "--accum=1" : "--accum=2", "--run-dir", "many"));
+    assert_same_weights(model, optimizer, "pipeline");
+    ck_assert(training_number(p.out, "global_batch") == 24);
+    ck_assert(training_number(p.out, "images_per_epoch") == 90);
+    program_close(&p);
+}
+END_TEST
+
+/* What two stages have saved, three go on with, and the reverse; --init, too, reaches each stage. */
+START_TEST(stages_resume_and_begin_as_one_process)
+{
+    const char *accum[] = {"--mode=single", "--batch-size=8", "--accum=3", NULL};
+    const char *stages[] = {"--mode=pipeline", "--batch-size=24", "--micro-batches=3", NULL};
+    const char *folders[] = {"one", "many"};
+    for (int way = 0; way < 2; way++)
+        for (int run = 0; run < 4; run++) {
+            const char *const *w = way == 0 ? accum : stages;
+            const char *epochs[] = {"--epochs=1", "--epochs=2", "--epochs=3", "--epochs=1"};
+            program p = program_mnist("train", "--quiet", "--threads=1", "--seed=3", "--model=cnn",
+                                      "--optimizer=adam", "--limit=96", w[0], w[1], w[2],
+                                      way == 0 ? "--seed=3" : STAGES[run % 2], epochs[run],
+                                      run < 3 ? "--resume=auto" : "--init=one", "--run-dir",
+                                      run < 3    ? folders[way]
+                                      : way == 0 ? "one2"
+                                                 : "many2",
+                                      NULL);
+            ASSERT_EXIT(p, 0);
+            program_close(&p);
+        }
+    model_file_assert_same_bits("many", "one");
+    model_file_assert_same_bits("many2", "one2");
+}
+END_TEST
+
 /* MiB of device memory that rank 0 has held at most, less what rank 1 has. */
 static double peak_difference(const program *p)
 {
@@ -318,6 +394,7 @@ static const struct {
     {"--mode=ps", "--nproc-per-node=2", 1}, /* and one that only it hears of */
     {"--mode=zero1", "--nproc-per-node=3", 0},
     {"--mode=zero1", "--nproc-per-node=3", 2}, /* in whose slice the wish is summed */
+    {"--mode=pipeline", "--nproc-per-node=3", 1},
 };
 enum { N_STOPS = sizeof STOPS / sizeof STOPS[0] };
 
@@ -367,6 +444,10 @@ static const struct {
     {{"--mode=single", "--world-size=2"}, {"--mode=single", "--mode=ddp"}},
     {{"--mode=ps"}, {"--mode=ps", "--nproc-per-node=2"}},
     {{"--mode=zero1"}, {"--mode=zero1", "--nproc-per-node=2"}},
+    {{"--mode=pipeline"}, {"--mode=pipeline", "--nproc-per-node=2"}},
+    {{"--mode=pipeline", "--world-size=4"}, {"cnn", "3 stages", "4 ranks", "--nproc-per-node=3"}},
+    {{"--mode=pipeline", "--world-size=2", "--stages=3"}, {"--stages=3", "2 ranks"}},
+    {{"--mode=pipeline", "--world-size=2", "--clip-grad-norm=1"}, {"--clip-grad-norm", "stage"}},
     {{"--mode=zero1", "--world-size=2", "--comm-hook=bf16"}, {"--comm-hook", "ddp"}},
     {{"--replicas=2"}, {"--replicas=2", "--mode=dp"}},
     {{"--mode=ps", "--nproc-per-node=2", "--replicas=2"}, {"--replicas=2", "--mode=dp"}},
@@ -416,6 +497,9 @@ int main(void)
     tcase_add_test(weights, clipped_ranks_have_the_bits_of_a_server);
     tcase_add_loop_test(weights, slices_have_the_bits_of_ddp, 0, 6);
     tcase_add_test(weights, slices_and_whole_states_resume_each_other);
+    tcase_add_loop_test(weights, stages_have_the_bits_of_accumulated_batches, 0, 8);
+    tcase_add_loop_test(weights, a_pipeline_equals_one_process, 0, 6);
+    tcase_add_test(weights, stages_resume_and_begin_as_one_process);
     tcase_add_test(weights, only_the_server_has_the_optimizers_state);
     tcase_add_test(weights, each_rank_has_the_state_of_its_slice);
     tcase_add_loop_test(weights, labels_are_smoothed_in_training_alone, 0, 2);

@@ -24,6 +24,7 @@ static const struct {
     {"--mode=ps", "--nproc-per-node=2", 2, 1, 2, 48, "broadcast reduce"},
     {"--mode=ddp", "--nproc-per-node=3", 3, 1, 3, 72, "reduce"},
     {"--mode=zero1", "--nproc-per-node=2", 2, 1, 2, 48, "gather reduce"},
+    {"--mode=pipeline", "--nproc-per-node=2", 2, 1, 2, 24, "reduce"},
 };
 enum { N_RUNS = sizeof RUNS / sizeof RUNS[0] };
 
@@ -115,6 +116,8 @@ START_TEST(bytes_are_those_of_the_algorithm)
     double row = PIXELS * 4 + 4 + CLASSES * 4; /* pixels, position, gradients of logits */
     double ring = 2 * 4.0 * (MLP + 1) * 2 / 3;
     double slice = 64 * ceil(4.0 * (MLP + 1) / 2 / 64); /* whole cache lines: there and back */
+    /* Of 24 samples fc1's output, and its gradient; the wish to stop, and the last stage's totals. */
+    double passed = 24 * 512 * 4 + 4, totals = 32;
     const double want[N_RUNS][4] = {
         {0, 0, 0, 0},
         {2 * 4.0 * MLP + 16 * row, 2 * 4.0 * MLP + 16 * CLASSES * 4, 2 * 4.0 * MLP + 16 * row,
@@ -122,6 +125,7 @@ START_TEST(bytes_are_those_of_the_algorithm)
         {4.0 * (MLP + 2), 4.0 * (MLP + 1), 4.0 * (MLP + 2), 4.0 * (MLP + 2)},
         {ring, ring, ring, ring},
         {2 * slice, 2 * slice, 2 * slice, 2 * slice},
+        {passed, passed + totals, passed + totals, passed + totals},
     };
     static const char *const keys[] = {"sent", "received", "sent_busiest", "received_busiest"};
     for (int i = 0; i < 4; i++)

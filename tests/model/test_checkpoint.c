@@ -22,7 +22,7 @@ START_TEST(round_trip)
     ck_assert(file_exists(in_scratch("checkpoints/00000938/state.json")));
     trainee other;
     trainee_init(&other, MODEL_MLP, OPTIMIZER_ADAM, 2);
-    ck_assert_int_eq(checkpoint_load_model(scratch, other.net), STATUS_OK);
+    ck_assert_int_eq(checkpoint_load_model(scratch, other.net, NULL), STATUS_OK);
     size_t size_bytes = sizeof(float) * network_count(mlp.net);
     ck_assert(memcmp(network_parameters(other.net), network_parameters(mlp.net), size_bytes) == 0);
     trainee_close(&other);
@@ -250,7 +250,7 @@ START_TEST(nothing_there)
     ck_assert_int_eq(checkpoint_find(in_scratch("absent"), CHECKPOINT_NEWEST, &found, &state, path),
                      STATUS_OK);
     ck_assert(!found);
-    ck_assert_int_eq(checkpoint_load_model(in_scratch("absent"), mlp.net), STATUS_IO);
+    ck_assert_int_eq(checkpoint_load_model(in_scratch("absent"), mlp.net, NULL), STATUS_IO);
     ASSERT_FACTS(status_text(), "absent");
 }
 END_TEST
@@ -344,7 +344,7 @@ START_TEST(wrong_model_or_optimizer)
     save(1);
     stamp(&cnn, 4, false);
     stamp(&adam, 4, false);
-    ck_assert_int_eq(checkpoint_load_model(scratch, cnn.net), STATUS_INVALID);
+    ck_assert_int_eq(checkpoint_load_model(scratch, cnn.net, NULL), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "mlp", "conv1.weight");
     const char *path = in_scratch("checkpoints/00000001");
     ck_assert_int_eq(checkpoint_load(path, cnn.net, cnn.opt, NULL), STATUS_INVALID);
@@ -365,7 +365,7 @@ START_TEST(foreign_files)
     ck_assert_int_eq(safetensors_write(in_scratch("odd"), &lone, 1, NULL, 0, NULL), STATUS_OK);
     ck_assert_int_eq(checkpoint_model_kind(in_scratch("odd"), &kind), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "odd", "mlp", "cnn");
-    ck_assert_int_eq(checkpoint_load_model(in_scratch("odd"), mlp.net), STATUS_INVALID);
+    ck_assert_int_eq(checkpoint_load_model(in_scratch("odd"), mlp.net, NULL), STATUS_INVALID);
 
     /* The mlp's tensors and one more. */
     const parameter *layout = NULL;
@@ -379,7 +379,7 @@ START_TEST(foreign_files)
     tensors[n] = lone;
     ck_assert_int_eq(safetensors_write(in_scratch("more"), tensors, n + 1, NULL, 0, NULL),
                      STATUS_OK);
-    ck_assert_int_eq(checkpoint_load_model(in_scratch("more"), mlp.net), STATUS_INVALID);
+    ck_assert_int_eq(checkpoint_load_model(in_scratch("more"), mlp.net, NULL), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "more", "tensor", "w");
 }
 END_TEST
@@ -398,7 +398,7 @@ static int serve(char **args)
     status st = trainee_open(&t, "reference", kind, OPTIMIZER_ADADELTA,
                              copy ? 0 : strtoull(args[2], NULL, 10));
     if (st == STATUS_OK && copy)
-        st = checkpoint_load_model(args[2], t.net);
+        st = checkpoint_load_model(args[2], t.net, NULL);
     if (st == STATUS_OK)
         st = checkpoint_save(args[3], &state, t.net, t.opt, NULL);
     if (st != STATUS_OK)

@@ -33,7 +33,7 @@ static void save_without_room(rlim_t file_limit)
     ck_assert_msg(strstr(status_text(), "00000002.tmp/") != NULL, "%s", status_text());
     ck_assert_int_eq(count_names(), 1);
     expect_newest(1);
-    ck_assert_int_eq(checkpoint_load_model(scratch, mlp.net), STATUS_OK);
+    ck_assert_int_eq(checkpoint_load_model(scratch, mlp.net, NULL), STATUS_OK);
 }
 
 /* Files may have at most so many bytes: the model file, then only the optimizer's, is too long. */
@@ -133,7 +133,7 @@ START_TEST(killed_at_any_moment)
                       "%s", status_text());
         ck_assert(found && state.at.step >= before);
         expect_newest(state.at.step);
-        ck_assert_int_eq(checkpoint_load_model(scratch, mlp.net), STATUS_OK);
+        ck_assert_int_eq(checkpoint_load_model(scratch, mlp.net, NULL), STATUS_OK);
     }
     ck_assert_int_gt(state.at.step, 1);
     save(state.at.step + 1);

@@ -1,0 +1,507 @@
+/* Pipeline parallelism (torch.distributed.pipelining): a rank is a stage and has some of the layers.
+ * A batch is cut into micro-batches, which go through the stages one after the other and back; the
+ * gradients of all of them add up to those of the batch.
+ *
+ * Schedules: gpipe (Huang et al., 2019) does all forwards, then all backwards. 1f1b (PipeDream-Flush,
+ * Narayanan et al., 2021) does a backward as soon as there is one: the stage `s` of S has at most
+ * S - s micro-batches under way. Both leave a stage idle for (S - 1) / (M + S - 1) of the step.
+ *
+ * The last stage has the loss: its totals go to all. The wish to stop is summed by itself.
+ */
+#include "app/train/strategy_ops.h"
+#include "base/memory.h"
+#include "dist/chunk.h"
+#include "dist/process_group/process_group.h"
+#include "kernels/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A micro-batch under way: the stage's layers with activations of their own. */
+typedef struct flight {
+    network *net; /* the first is the rank's */
+    float *x;     /* (micro-batch, in_elements) from the stage before; the first stage: NULL */
+    batch in;
+} flight;
+
+typedef struct pipeline {
+    device *dev;
+    int stage, stages;
+    int micro_batches;                /* that a whole batch is cut into */
+    size_t in_elements, out_elements; /* of one sample */
+    flight *flights;                  /* (n_flights): micro-batch m takes m % n_flights */
+    int n_flights;
+    bool gpipe;
+    bool accumulates; /* some of the step's gradients are there */
+} pipeline;
+
+static status check(const options *opts, int world_size)
+{
+    model_kind kind = MODEL_MLP;
+    TRY(model_kind_parse(opts->model, &kind));
+    if (world_size < 2)
+        return FAIL(STATUS_INVALID, "--mode=pipeline: one rank is no pipeline: give "
+                                    "--nproc-per-node=2 or more, or --mode=single");
+    if (world_size > network_parts(kind))
+        return FAIL(
+            STATUS_INVALID,
+            "--mode=pipeline: --model=%s can be cut into %d stages at most, this job has %d "
+            "ranks: give --nproc-per-node=%d",
+            opts->model, network_parts(kind), world_size, network_parts(kind));
+    if (opts->stages > 0 && opts->stages != world_size)
+        return FAIL(STATUS_INVALID, "--stages=%lld: a rank is a stage, and this job has %d ranks",
+                    (long long)opts->stages, world_size);
+    if (opts->clip_grad_norm > 0)
+        return FAIL(STATUS_INVALID, "--mode=pipeline: with --clip-grad-norm each stage would know "
+                                    "the norm of its own gradients only: leave it out");
+    if (opts->amp != NULL && strcmp(opts->amp, "fp16") == 0)
+        return FAIL(STATUS_INVALID, "--mode=pipeline: with --amp=fp16 each stage would see an "
+                                    "overflow of its own gradients only: give --amp=bf16");
+    return strategy_ranks_check(opts);
+}
+
+/* Which of n parts stage `stage` of `stages` begins with. */
+static int first_part(int n, int stage, int stages)
+{
+    return stage * n / stages;
+}
+
+static void share_network(const rank_context *rank, network_share *out)
+{
+    model_kind kind = rank->settings.model;
+    int parts = network_parts(kind), n = rank->place.world_size, s = rank->place.rank;
+    out->first_part = first_part(parts, s, n);
+    out->n_parts = first_part(parts, s + 1, n) - out->first_part;
+    out->gradients = network_part_count(kind, out->first_part, out->n_parts) + PREEMPT_FLOATS;
+}
+
+/* All stages see each batch. The last one has its loss. */
+static void share_data(const rank_context *rank, data_parallel *out)
+{
+    *out = (data_parallel){0, 1, .scores = rank->place.rank + 1 == rank->place.world_size};
+}
+
+static optimizer_part part_of_stage(rank_context *rank, void *self)
+{
+    (void)self;
+    return (optimizer_part){network_parameters(rank->net), network_gradients(rank->net),
+                            network_count(rank->net)};
+}
+
+/* Parameters and gradients are the rank's network's. */
+static status open_flight(rank_context *rank, const pipeline *p, int i, flight *out)
+{
+    const network_share share = strategy_network(rank);
+    int n = network_max_batch(rank->net);
+    out->net = rank->net;
+    if (i > 0) {
+        network_options settings = {.kind = rank->settings.model,
+                                    .first_part = share.first_part,
+                                    .n_parts = share.n_parts,
+                                    .max_batch =
+                                        chunk_size(rank->settings.batch_size, p->micro_batches),
+                                    .seed = (uint64_t)rank->opts->seed,
+                                    .label_smoothing = (float)rank->opts->label_smoothing,
+                                    .parameters = network_parameters(rank->net),
+                                    .gradients = network_gradients(rank->net)};
+        n = settings.max_batch;
+        TRY(network_create(rank->dev, &settings, &out->net));
+    }
+    return p->in_elements > 0
+               ? rank->dev->ops->alloc(rank->dev, p->in_elements * (size_t)n * sizeof(float),
+                                       (void **)&out->x)
+               : STATUS_OK;
+}
+
+static void close_stage(void *self)
+{
+    pipeline *p = self;
+    for (int i = 0; p != NULL && i < p->n_flights; i++) {
+        if (i > 0)
+            network_destroy(p->flights[i].net);
+        p->dev->ops->free(p->dev, p->flights[i].x);
+    }
+    if (p != NULL)
+        free(p->flights);
+    free(p);
+}
+
+static status open_flights(rank_context *rank, pipeline *p)
+{
+    size_t in, out;
+    int under_way = p->stages - p->stage;
+    (void)network_dinput(rank->net, &in);
+    (void)network_output(rank->net, &out);
+    p->in_elements = in;
+    p->out_elements = out;
+    p->n_flights = p->gpipe || under_way > p->micro_batches ? p->micro_batches : under_way;
+    TRY(memory_alloc(sizeof *p->flights * (size_t)p->n_flights, (void **)&p->flights));
+    for (int i = 0; i < p->n_flights; i++)
+        TRY(open_flight(rank, p, i, &p->flights[i]));
+    return STATUS_OK;
+}
+
+static status open_stage(rank_context *rank, void **self)
+{
+    pipeline *p = NULL;
+    TRY(memory_alloc(sizeof *p, (void **)&p));
+    *p = (pipeline){.dev = rank->dev,
+                    .stage = rank->place.rank,
+                    .stages = rank->place.world_size,
+                    .micro_batches = (int)rank->opts->micro_batches,
+                    .gpipe = strcmp(rank->opts->pipeline_schedule, "gpipe") == 0};
+    status st = open_flights(rank, p);
+    if (st != STATUS_OK) {
+        close_stage(p);
+        return st;
+    }
+    *self = p;
+    return STATUS_OK;
+}
+
+/* What goes between two stages: of one sample so many elements. */
+static collective message(const rank_context *rank, collective_kind kind, const void *data, int n,
+                          size_t elements, int peer)
+{
+    bool sends = kind == COLLECTIVE_SEND;
+    return (collective){.kind = kind,
+                        .type = DTYPE_U8,
+                        .in = sends ? data : NULL,
+                        .out = sends ? NULL : (void *)data,
+                        .count = (size_t)n * elements * device_element_bytes(rank->dev),
+                        .root = peer,
+                        .label = peer > rank->place.rank ? "with the next stage"
+                                                         : "with the stage before"};
+}
+
+/* Up to two messages at once, so that two stages can exchange. */
+typedef struct exchange {
+    collective list[2];
+    int n;
+} exchange;
+
+static status run_exchange(rank_context *rank, exchange *e)
+{
+    work *works[2];
+    if (e->n == 0)
+        return STATUS_OK;
+    TRY(timeline_enter(&rank->timeline, MOMENT_STAGE));
+    TRY(process_group_batch_isend_irecv(rank->group, e->list, e->n, rank->dev->stream, works));
+    status st = STATUS_OK;
+    for (int i = 0; i < e->n; i++) {
+        status one = process_group_wait(rank->group, works[i], NULL);
+        st = st == STATUS_OK ? one : st;
+    }
+    *e = (exchange){0};
+    return st;
+}
+
+static flight *flight_of(const pipeline *p, int m)
+{
+    return &p->flights[m % p->n_flights];
+}
+
+/* The input of micro-batch m comes, or the gradient of its output; its output goes, or the gradient
+ * of its input. The ends of the pipeline have none. */
+static void add_input(const rank_context *rank, const pipeline *p, int m, exchange *e)
+{
+    flight *f = flight_of(p, m);
+    if (p->stage > 0)
+        e->list[e->n++] =
+            message(rank, COLLECTIVE_RECV, f->x, f->in.n, p->in_elements, p->stage - 1);
+}
+
+static void add_output(const rank_context *rank, const pipeline *p, int m, exchange *e)
+{
+    size_t elements;
+    const flight *f = flight_of(p, m);
+    if (p->stage + 1 < p->stages)
+        e->list[e->n++] = message(rank, COLLECTIVE_SEND, network_output(f->net, &elements), f->in.n,
+                                  p->out_elements, p->stage + 1);
+}
+
+static void add_doutput(const rank_context *rank, const pipeline *p, int m, exchange *e)
+{
+    const flight *f = flight_of(p, m);
+    if (p->stage + 1 < p->stages)
+        e->list[e->n++] = message(rank, COLLECTIVE_RECV, network_dlogits(f->net), f->in.n,
+                                  p->out_elements, p->stage + 1);
+}
+
+static void add_dinput(const rank_context *rank, const pipeline *p, int m, exchange *e)
+{
+    size_t elements;
+    const flight *f = flight_of(p, m);
+    if (p->stage > 0)
+        e->list[e->n++] = message(rank, COLLECTIVE_SEND, network_dinput(f->net, &elements), f->in.n,
+                                  p->in_elements, p->stage - 1);
+}
+
+/* Micro-batch m of `whole`. Only the first stage reads its pixels. */
+static void cut(const rank_context *rank, const pipeline *p, const batch *whole, int m)
+{
+    enum { PIXELS = 28 * 28 };
+    flight *f = flight_of(p, m);
+    size_t first = (size_t)(m * chunk_size(whole->n, p->micro_batches));
+    size_t row_bytes = PIXELS * device_element_bytes(rank->dev);
+    f->in = *whole;
+    f->in.n = chunk_rows(whole->n, p->micro_batches, m);
+    f->in.x = p->stage > 0 ? f->x : (const float *)((const char *)whole->x + first * row_bytes);
+    f->in.labels += first;
+    f->in.samples += first;
+}
+
+static status forward(rank_context *rank, const pipeline *p, int m)
+{
+    const flight *f = flight_of(p, m);
+    TRY(timeline_enter(&rank->timeline, MOMENT_FORWARD));
+    return network_forward(f->net, &f->in, NETWORK_TRAIN);
+}
+
+static status backward(rank_context *rank, pipeline *p, int m)
+{
+    const flight *f = flight_of(p, m);
+    bool adds = p->accumulates;
+    p->accumulates = true;
+    TRY(timeline_enter(&rank->timeline, MOMENT_BACKWARD));
+    if (p->stage + 1 == p->stages)
+        TRY(network_loss(rank->net, network_logits(f->net), &f->in, network_dlogits(f->net)));
+    return network_backward_from(f->net, adds, NULL, NULL);
+}
+
+/* The forward of micro-batch m: its input comes, its output goes. */
+static status forward_alone(rank_context *rank, const pipeline *p, const batch *whole, int m)
+{
+    exchange e = {0};
+    cut(rank, p, whole, m);
+    add_input(rank, p, m, &e);
+    TRY(run_exchange(rank, &e));
+    TRY(forward(rank, p, m));
+    add_output(rank, p, m, &e);
+    return run_exchange(rank, &e);
+}
+
+static status backward_alone(rank_context *rank, pipeline *p, int m)
+{
+    exchange e = {0};
+    add_doutput(rank, p, m, &e);
+    TRY(run_exchange(rank, &e));
+    TRY(backward(rank, p, m));
+    add_dinput(rank, p, m, &e);
+    return run_exchange(rank, &e);
+}
+
+/* The forward of m and the backward of the oldest one under way, `old`. Two stages exchange what
+ * goes on and what comes back in one go, or each would wait for the other. */
+static status forward_and_backward(rank_context *rank, pipeline *p, const batch *whole, int m,
+                                   int old, bool last)
+{
+    exchange e = {0};
+    TRY(forward(rank, p, m));
+    add_output(rank, p, m, &e);
+    add_doutput(rank, p, old, &e);
+    TRY(run_exchange(rank, &e));
+    TRY(backward(rank, p, old));
+    add_dinput(rank, p, old, &e);
+    if (!last) {
+        cut(rank, p, whole, m + 1);
+        add_input(rank, p, m + 1, &e);
+    }
+    return run_exchange(rank, &e);
+}
+
+/* Megatron's order: some forwards until the stage is full, then one forward and one backward each,
+ * then the backwards that are left. */
+static status run_1f1b(rank_context *rank, pipeline *p, const batch *whole, int n)
+{
+    int ahead = p->stages - p->stage - 1 < n ? p->stages - p->stage - 1 : n, m;
+    exchange e = {0};
+    for (m = 0; m < ahead; m++)
+        TRY(forward_alone(rank, p, whole, m));
+    if (m < n) {
+        cut(rank, p, whole, m);
+        add_input(rank, p, m, &e);
+        TRY(run_exchange(rank, &e));
+    }
+    for (; m < n; m++)
+        TRY(forward_and_backward(rank, p, whole, m, m - ahead, m + 1 == n));
+    for (m = n - ahead; m < n; m++)
+        TRY(backward_alone(rank, p, m));
+    return STATUS_OK;
+}
+
+static status run_gpipe(rank_context *rank, pipeline *p, const batch *whole, int n)
+{
+    for (int m = 0; m < n; m++)
+        TRY(forward_alone(rank, p, whole, m));
+    for (int m = 0; m < n; m++)
+        TRY(backward_alone(rank, p, m));
+    return STATUS_OK;
+}
+
+/* The wishes of all stages to stop, and the last one's totals. */
+static status tell_all(rank_context *rank)
+{
+    const collective wish = {.kind = COLLECTIVE_ALL_REDUCE,
+                             .op = REDUCE_SUM,
+                             .type = DTYPE_F32,
+                             .in = rank->gradients + network_count(rank->net),
+                             .out = rank->gradients + network_count(rank->net),
+                             .count = PREEMPT_FLOATS,
+                             .label = "the wish to stop"};
+    TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
+    TRY(process_group_run(rank->group, &wish, rank->dev->stream));
+    return process_group_broadcast(rank->group, (void *)network_totals(rank->net), sizeof(score),
+                                   DTYPE_U8, rank->place.world_size - 1, rank->dev->stream);
+}
+
+static status run_step(rank_context *rank, void *self, int step)
+{
+    pipeline *p = self;
+    int micro_steps = loader_micro_steps(rank->loader, step); /* --accum */
+    p->accumulates = false;
+    for (int micro = 0; micro < micro_steps; micro++) {
+        batch whole;
+        TRY(timeline_enter(&rank->timeline, MOMENT_LOAD));
+        TRY(loader_next(rank->loader, &whole));
+        int n = chunk_count(whole.n, p->micro_batches);
+        TRY(p->gpipe ? run_gpipe(rank, p, &whole, n) : run_1f1b(rank, p, &whole, n));
+    }
+    TRY(tell_all(rank));
+    TRY(strategy_ranks_optimizer_step(rank, self));
+    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
+}
+
+/* A test's batch is one piece. */
+static status evaluate(rank_context *rank, void *self, const batch *in)
+{
+    pipeline *p = self;
+    flight *f = &p->flights[0];
+    exchange e = {0};
+    f->in = *in;
+    if (p->stage > 0)
+        f->in.x = f->x;
+    add_input(rank, p, 0, &e);
+    TRY(run_exchange(rank, &e));
+    TRY(network_forward(f->net, &f->in, NETWORK_EVAL));
+    add_output(rank, p, 0, &e);
+    TRY(run_exchange(rank, &e));
+    return p->stage + 1 == p->stages ? network_score(f->net) : STATUS_OK;
+}
+
+/* Where stage `stage`'s parameters are among the model's, and how many. */
+static size_t stage_range(const rank_context *rank, int stage, size_t *count)
+{
+    model_kind kind = rank->settings.model;
+    int n = network_parts(kind), stages = rank->place.world_size;
+    int first = first_part(n, stage, stages);
+    *count = network_part_count(kind, first, first_part(n, stage + 1, stages) - first);
+    return first > 0 ? network_part_count(kind, 0, first) : 0;
+}
+
+static float *arena_of(rank_context *rank, size_t arena)
+{
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES];
+    (void)optimizer_states(strategy_optimizer(rank->strategy), names, states);
+    return arena == 0 ? network_parameters(rank->net) : states[arena - 1];
+}
+
+static status read_own(rank_context *rank, size_t arena, float *own)
+{
+    TRY(network_export(rank->net, arena_of(rank, arena), own));
+    return process_group_send(rank->group, own, network_count(rank->net), DTYPE_F32, 0, NULL);
+}
+
+static status write_own(rank_context *rank, size_t arena, float *own)
+{
+    TRY(process_group_recv(rank->group, own, network_count(rank->net), DTYPE_F32, 0, NULL));
+    return network_import(rank->net, own, arena_of(rank, arena));
+}
+
+/* Rank 0's stage is the first: its parameters begin the model's. */
+static status read_state(rank_context *rank, void *self, size_t arena, float *host)
+{
+    float *own = NULL;
+    size_t count;
+    (void)self;
+    if (rank->place.rank > 0) {
+        TRY(memory_alloc(sizeof *own * network_count(rank->net), (void **)&own));
+        status st = read_own(rank, arena, own);
+        free(own);
+        return st;
+    }
+    TRY(network_export(rank->net, arena_of(rank, arena), host));
+    for (int stage = 1; stage < rank->place.world_size; stage++) {
+        size_t at = stage_range(rank, stage, &count);
+        TRY(process_group_recv(rank->group, host + at, count, DTYPE_F32, stage, NULL));
+    }
+    return STATUS_OK;
+}
+
+static status write_state(rank_context *rank, void *self, size_t arena, const float *host)
+{
+    float *own = NULL;
+    size_t count;
+    (void)self;
+    if (rank->place.rank > 0) {
+        TRY(memory_alloc(sizeof *own * network_count(rank->net), (void **)&own));
+        status st = write_own(rank, arena, own);
+        free(own);
+        return st;
+    }
+    TRY(network_import(rank->net, host, arena_of(rank, arena)));
+    for (int stage = 1; stage < rank->place.world_size; stage++) {
+        size_t at = stage_range(rank, stage, &count);
+        TRY(process_group_send(rank->group, host + at, count, DTYPE_F32, stage, NULL));
+    }
+    return STATUS_OK;
+}
+
+/* Each stage has drawn its own parameters, or write_state has brought them. */
+static status keep_state(rank_context *rank, void *self, int root)
+{
+    (void)rank, (void)self, (void)root;
+    return STATUS_OK;
+}
+
+static void describe(const rank_context *rank, void *self, FILE *out)
+{
+    const pipeline *p = self;
+    for (int stage = 0; stage < p->stages; stage++) {
+        size_t count, at = stage_range(rank, stage, &count);
+        const parameter *all = NULL;
+        size_t n = network_model_layout(rank->net, &all);
+        fprintf(out, "rank %d has", stage);
+        for (size_t i = 0; i < n; i += 2) /* a layer's weight and bias */
+            if (all[i].offset >= at && all[i].offset < at + count)
+                fprintf(out, " %.*s", (int)strcspn(all[i].name, "."), all[i].name);
+        fprintf(out, ": %.2f MB of parameters\n", (double)(count * sizeof(float)) * 1e-6);
+    }
+    fprintf(out, "%d micro-batches, %s: a stage is idle for %.0f%% of a step, if all are equal\n",
+            p->micro_batches, p->gpipe ? "gpipe" : "1f1b",
+            100.0 * (p->stages - 1) / (p->micro_batches + p->stages - 1));
+    fputs("activations go to the next stage, and their gradients come back\n", out);
+}
+
+const strategy_ops strategy_pipeline = {
+    .facts = {.name = "pipeline",
+              .title = "mode pipeline, stages",
+              .unit = "stage",
+              .least_ranks = 2,
+              .cuts_model = true},
+    .check = check,
+    .open = open_stage,
+    .close = close_stage,
+    .data_parallel = share_data,
+    .network = share_network,
+    .part = part_of_stage,
+    .share_state = keep_state,
+    .read_state = read_state,
+    .write_state = write_state,
+    .run_step = run_step,
+    .evaluate = evaluate,
+    .backend = strategy_ranks_backend,
+    .use = strategy_ranks_use,
+    .describe = describe,
+};
