@@ -13,10 +13,11 @@
 enum { COLUMNS = 80, LINE_BYTES = 256 };
 
 /* Each demo, as it is called in the list: ends well, fits a terminal of 80 columns in plain ASCII,
- * and has no colours. */
+ * has no colours, and a new heading over each picture. */
 START_TEST(each_fits_a_plain_terminal)
 {
     char line[LINE_BYTES];
+    const char *before = "", *heading = "";
     snprintf(line, sizeof line, "demo %s --fast --html=%s.html", demo_table[_i].name,
              demo_table[_i].name);
     program p = program_run_line(line);
@@ -26,7 +27,13 @@ START_TEST(each_fits_a_plain_terminal)
         ck_assert_msg(strlen(at) <= COLUMNS, "more than %d columns: %s", COLUMNS, at);
         for (const char *c = at; *c != '\0'; c++)
             ck_assert_msg(*c >= ' ' && *c <= '~', "not plain: %s", at);
+        if (at[strspn(at, "-")] == '\0') {
+            ck_assert_str_ne(before, heading);
+            heading = before;
+        }
+        before = at;
     }
+    ck_assert_str_ne(heading, "");
     program_close(&p);
 }
 END_TEST
