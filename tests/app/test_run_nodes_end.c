@@ -176,6 +176,8 @@ START_TEST(a_silent_node_does_not_go_on)
     program_wait(&p[1], RUN_S);
     ASSERT_EXIT(p[0], 72);
     ASSERT_FACTS(p[0].err, "1 of 2 nodes", "node 1", "not been heard of");
+    const char *quiet = strstr(p[0].err, "heard of for ");
+    ck_assert_double_lt(strtod(quiet + strlen("heard of for "), NULL), RUN_S);
     ASSERT_NO_FACTS(p[0].err, "node 1 goes on");
     nodes_close(p, 2);
 }
