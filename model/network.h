@@ -70,9 +70,9 @@ void *network_dlogits(network *net);
 size_t network_dlogits_row_bytes(const network *net); /* a multiple of 4 */
 status network_backward_from(network *net, bool accumulate, grad_ready_fn ready, void *ctx);
 
-/* Of a stage: the output of the last forward (n, *elements), which is batch.x of the next stage; and
- * after network_backward_from the gradient of its own batch.x, as many as the output before has,
- * which goes to network_dlogits() of the stage before. Device memory. */
+/* Of a stage: the output of the last forward (n, *elements), which is batch.x of the next stage;
+ * and after network_backward_from the gradient of its own batch.x, as many as the output before
+ * has, which goes to network_dlogits() of the stage before. Device memory. */
 const float *network_output(const network *net, size_t *elements);
 const float *network_dinput(const network *net, size_t *elements);
 

@@ -39,8 +39,9 @@ typedef struct strategy_ops {
     /* Rank `root`'s state becomes that of all. NULL: each rank is to have all, parameters and the
      * optimizer's arenas; what is counted follows by itself. */
     status (*share_state)(rank_context *rank, void *self, int root);
-    /* Arena `arena` (checkpoint_access) from all ranks to rank 0's `host`, or from there to all that
-     * have a part of it; the others' `host` is NULL. All ranks call it. Both NULL: rank 0 has all. */
+    /* Arena `arena` (checkpoint_access) from all ranks to rank 0's `host`, or from there to all
+     * that have a part of it; the others' `host` is NULL. All ranks call it. Both NULL: rank 0 has
+     * all. */
     status (*read_state)(rank_context *rank, void *self, size_t arena, float *host);
     status (*write_state)(rank_context *rank, void *self, size_t arena, const float *host);
 
