@@ -686,8 +686,8 @@ static status check_surplus(const safetensors *file, const network *net,
 }
 
 /* Copies them into `host`, one after the other, network_model_count() floats each in PyTorch's
- * order; the arenas themselves stay as they are. STATUS_INVALID if a tensor is missing, has another shape or
- * is unexpected. */
+ * order; the arenas themselves stay as they are. STATUS_INVALID if a tensor is missing, has another
+ * shape or is unexpected. */
 static status checkpoint_arenas_read(const safetensors *file, const network *net,
                                      const checkpoint_arenas *what, float *host)
 {
