@@ -1,10 +1,10 @@
-/* Pipeline parallelism (torch.distributed.pipelining): a rank is a stage and has some of the layers.
+/* Pipeline parallelism (torch.distributed.pipelining): a rank is a stage, with some of the layers.
  * A batch is cut into micro-batches, which go through the stages one after the other and back; the
  * gradients of all of them add up to those of the batch.
  *
- * Schedules: gpipe (Huang et al., 2019) does all forwards, then all backwards. 1f1b (PipeDream-Flush,
- * Narayanan et al., 2021) does a backward as soon as there is one: the stage `s` of S has at most
- * S - s micro-batches under way. Both leave a stage idle for (S - 1) / (M + S - 1) of the step.
+ * Schedules: gpipe (Huang et al., 2019) does all forwards, then all backwards. 1f1b (Narayanan et
+ * al., 2021) does a backward as soon as there is one: stage s of S has at most S - s micro-batches
+ * under way. Both leave a stage idle for (S - 1) / (M + S - 1) of the step.
  *
  * The last stage has the loss: its totals go to all. The wish to stop is summed by itself.
  */
