@@ -237,7 +237,7 @@ START_TEST(a_pipeline_equals_one_process)
 }
 END_TEST
 
-/* What two stages have saved, three go on with, and the reverse; --init, too, reaches each stage. */
+/* Three stages go on with what two have saved, and the reverse; --init, too, reaches each. */
 START_TEST(stages_resume_and_begin_as_one_process)
 {
     const char *accum[] = {"--mode=single", "--batch-size=8", "--accum=3", NULL};
