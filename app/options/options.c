@@ -678,7 +678,7 @@ void options_say_unused(const options *opts)
 {
     bool powersgd = opts->comm_hook != NULL && strcmp(opts->comm_hook, "powersgd") == 0;
     bool saves = opts->save_model && !opts->dry_run, ddp = strcmp(opts->mode, "ddp") == 0;
-    bool tees = strcmp(opts->tee, "0") != 0;
+    bool pipeline = strcmp(opts->mode, "pipeline") == 0, tees = strcmp(opts->tee, "0") != 0;
     const struct {
         const char *name, *needs;
         bool is_used;
@@ -687,6 +687,9 @@ void options_say_unused(const options *opts)
         {"powersgd-start-iter", "--comm-hook=powersgd", powersgd},
         {"bucket-cap-mb", "--mode=ddp", ddp},
         {"overlap", "--mode=ddp", ddp},
+        {"stages", "--mode=pipeline", pipeline},
+        {"micro-batches", "--mode=pipeline", pipeline},
+        {"pipeline-schedule", "--mode=pipeline", pipeline},
         {"duplicate-stdout-filters", "--tee=SPEC", tees},
         {"duplicate-stderr-filters", "--tee=SPEC", tees},
         {"log-line-prefix-template", "--tee=SPEC", tees},
