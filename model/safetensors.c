@@ -149,11 +149,10 @@ static const size_t MAX_FILE_BYTES = (size_t)1 << 30;
 
 struct safetensors {
     char *path;
-    json_t *header;   /* names and metadata point into it */
-    char *bytes;      /* the whole file's */
-    const char *data; /* those of the tensors */
+    json_t *header; /* names and metadata point into it */
+    char *data;     /* the tensors' bytes */
     size_t data_bytes;
-    float *floats; /* the tensors, cast */
+    float *floats; /* the tensors, cast; NULL: all are F32 and lie in data */
     uint64_t hash; /* hash of the bytes before the data */
     safetensors_tensor *tensors;
     size_t n_tensors;
@@ -254,11 +253,16 @@ static int by_begin(const void *a, const void *b)
     return (left->end > right->end) - (left->end < right->end);
 }
 
-/* Copies a tensor's elements as float32 to `out`; returns how many there are. */
-static size_t cast(const char *data, const span *s, float *out)
+static size_t n_elements(const span *s)
+{
+    return (s->end - s->begin) / s->element->size_bytes;
+}
+
+/* Copies a tensor's elements as float32 to `out`. */
+static void cast(const char *data, const span *s, float *out)
 {
     const element *e = s->element;
-    size_t n = (s->end - s->begin) / e->size_bytes;
+    size_t n = n_elements(s);
     const char *at = data + s->begin;
     if (e == &ELEMENTS[F32])
         memcpy(out, at, n * sizeof *out);
@@ -273,30 +277,34 @@ static size_t cast(const char *data, const span *s, float *out)
                  : e == &ELEMENTS[F16] ? f16_to_f32(bits)
                                        : bf16_to_f32(bits);
     }
-    return n;
 }
 
 /* Sorted spans must follow one another from the first byte to the last. */
 static status place_tensors(safetensors *file, const span *spans)
 {
     size_t at = 0, count = 0;
+    bool is_cast = false;
     for (size_t i = 0; i < file->n_tensors; i++) {
         const span *s = &spans[i];
         if (s->begin != at)
             return FAIL(STATUS_INVALID, "%s: tensor '%.64s' begins at byte %zu, expected %zu",
                         file->path, s->tensor.name, s->begin, at);
-        count += (s->end - s->begin) / s->element->size_bytes;
+        count += n_elements(s);
         at = s->end;
+        is_cast = is_cast || s->element != &ELEMENTS[F32];
     }
     if (at != file->data_bytes)
         return FAIL(STATUS_INVALID, "%s: the tensors end at byte %zu of %zu", file->path, at,
                     file->data_bytes);
-    TRY(memory_alloc(sizeof *file->floats * count, (void **)&file->floats));
-    count = 0;
+    if (is_cast)
+        TRY(memory_alloc(sizeof *file->floats * count, (void **)&file->floats));
+    float *to = is_cast ? file->floats : (float *)(void *)file->data;
     for (size_t i = 0; i < file->n_tensors; i++) {
         file->tensors[i] = spans[i].tensor;
-        file->tensors[i].data = file->floats + count;
-        count += cast(file->data, &spans[i], file->floats + count);
+        file->tensors[i].data = to;
+        if (is_cast)
+            cast(file->data, &spans[i], to);
+        to += n_elements(&spans[i]);
     }
     return STATUS_OK;
 }
@@ -396,19 +404,19 @@ static status refuse_other(const char *path, const char *data)
                                                   : "");
 }
 
-/* Parses the header, and finds the data after it. */
+/* Parses the header, then moves the data to the start of the buffer, so that floats are aligned. */
 static status take_header(safetensors *file, size_t size_bytes)
 {
     uint64_t length = 0;
     if (size_bytes < PREFIX_BYTES)
         return FAIL(STATUS_INVALID, "%s: %zu bytes are too few for a safetensors file", file->path,
                     size_bytes);
-    if (is_torch_save(file->bytes, size_bytes))
+    if (is_torch_save(file->data, size_bytes))
         return refuse_torch_save(file->path);
-    memcpy(&length, file->bytes, sizeof length);
+    memcpy(&length, file->data, sizeof length);
     bool fits = length <= SAFETENSORS_MAX_HEADER && length <= size_bytes - PREFIX_BYTES;
-    if (length > UINT32_MAX || (!fits && is_gzip(file->bytes)))
-        return refuse_other(file->path, file->bytes);
+    if (length > UINT32_MAX || (!fits && is_gzip(file->data)))
+        return refuse_other(file->path, file->data);
     if (!fits)
         return FAIL(STATUS_INVALID,
                     "%s: not a safetensors file: a header of %" PRIu64
@@ -416,7 +424,7 @@ static status take_header(safetensors *file, size_t size_bytes)
                     file->path, length, size_bytes);
     json_error_t error;
     file->header =
-        json_text_parse(file->bytes + PREFIX_BYTES, length, JSON_REJECT_DUPLICATES, &error);
+        json_text_parse(file->data + PREFIX_BYTES, length, JSON_REJECT_DUPLICATES, &error);
     if (file->header == NULL && json_error_code(&error) == json_error_out_of_memory)
         return FAIL(STATUS_NO_MEMORY, "%s: its header", file->path);
     if (file->header == NULL) {
@@ -428,9 +436,9 @@ static status take_header(safetensors *file, size_t size_bytes)
     }
     if (!json_is_object(file->header))
         return FAIL(STATUS_INVALID, "%s: the header is not a JSON object", file->path);
-    file->hash = fnv1a(FNV1A_START, file->bytes, PREFIX_BYTES + length);
+    file->hash = fnv1a(FNV1A_START, file->data, PREFIX_BYTES + length);
     file->data_bytes = size_bytes - PREFIX_BYTES - length;
-    file->data = file->bytes + PREFIX_BYTES + length;
+    memmove(file->data, file->data + PREFIX_BYTES + length, file->data_bytes);
     return STATUS_OK;
 }
 
@@ -444,7 +452,7 @@ status safetensors_open(const char *path, safetensors **out)
     if (file->path == NULL)
         st = FAIL(STATUS_NO_MEMORY, "%s: its name", path);
     if (st == STATUS_OK)
-        st = file_read(path, MAX_FILE_BYTES, &file->bytes, &size_bytes);
+        st = file_read(path, MAX_FILE_BYTES, &file->data, &size_bytes);
     if (st == STATUS_OK)
         st = take_header(file, size_bytes);
     if (st == STATUS_OK)
@@ -466,7 +474,7 @@ void safetensors_close(safetensors *file)
     json_decref(file->header);
     free(file->tensors);
     free(file->floats);
-    free(file->bytes);
+    free(file->data);
     free(file->path);
     free(file);
 }

@@ -7,6 +7,7 @@
 #include "tests/support/suite.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <math.h>
 #include <string.h>
 
@@ -96,6 +97,31 @@ START_TEST(finds_only_what_was_asked_for)
     safetensors_close(file);
 }
 END_TEST
+
+#ifndef SANITIZED
+static size_t allocated(void)
+{
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+/* At its end a run holds its last checkpoint in memory, beside the network. */
+START_TEST(floats_are_not_held_twice)
+{
+    enum { COUNT = 1 << 20 };
+    float *values = calloc(COUNT, sizeof *values);
+    ck_assert_ptr_nonnull(values);
+    safetensors_tensor tensor = {.name = "w", .rank = 1, .shape = {COUNT}, .data = values};
+    ck_assert_int_eq(safetensors_write(path, &tensor, 1, NULL, 0, NULL), STATUS_OK);
+    free(values);
+    safetensors *file = NULL;
+    size_t before = allocated();
+    ck_assert_int_eq(safetensors_open(path, &file), STATUS_OK);
+    ck_assert_uint_lt(allocated() - before, COUNT * sizeof *values * 5 / 4);
+    safetensors_close(file);
+}
+END_TEST
+#endif
 
 /* The layout itself: the header padded to 8 bytes whatever its length, tensors in order without
  * gaps. */
@@ -435,6 +461,9 @@ int main(void)
     tcase_add_checked_fixture(core, setup, scratch_remove);
     tcase_add_test(core, round_trip);
     tcase_add_test(core, finds_only_what_was_asked_for);
+#ifndef SANITIZED
+    tcase_add_test(core, floats_are_not_held_twice);
+#endif
     tcase_add_loop_test(core, layout_of_the_file, 0, 8);
     tcase_add_test(core, writer_refuses_bad_names);
     tcase_add_loop_test(core, refuses_bad_headers, 0, N_BAD);
