@@ -9,8 +9,7 @@ if [ -z "$python" ] || ! "$python" -c 'import torch.distributed' 2>/dev/null; th
 fi
 export TORCH_CPP_LOG_LEVEL=ERROR
 here=$SOURCE_DIR/tests/dist
-store=$BUILD_DIR/test_dist_store
-rendezvous=$BUILD_DIR/test_dist_rendezvous
+program=$BUILD_DIR/test_dist
 
 fail() {
     echo "FAIL: $*" >&2
@@ -18,21 +17,21 @@ fail() {
 }
 
 # Our server: it ends with its input, and this script holds the other end.
-coproc server { exec "$store" --server; }
+coproc server { exec "$program" store --server; }
 exec {server_in}>&"${server[1]}"
 read -r port <&"${server[0]}"
 timeout 60 "$python" "$here/store_torch.py" client "$port" || fail "torch's client on our server"
 exec {server_in}>&-
 echo "torch's client, our server: ok"
 
-timeout 60 "$python" "$here/store_torch.py" server "$store" || fail "our client on torch's server"
+timeout 60 "$python" "$here/store_torch.py" server "$program" store || fail "our client on torch's server"
 echo "our client, torch's servers: ok"
 
 # Launches two ranks; both must have joined, through the agent's store.
 launch() { # torchrun's options
     local said
     said=$(timeout 120 "$python" -m torch.distributed.run --no-python --nproc_per_node=2 "$@" \
-        "$rendezvous" --join) || fail "torchrun $*"
+        "$program" rendezvous --join) || fail "torchrun $*"
     for rank in 0 1; do
         grep -q "^rank $rank of 2 joined at .* (agent)" <<<"$said" ||
             fail "torchrun $*: rank $rank said: $said"
