@@ -158,7 +158,9 @@ class Job:
             return f"kill {host.index}"
 
     def fault_add(self):
-        host = self.pick(lambda h: h.agent is None and not h.is_cut)
+        # On c10d's only host a new store would hold a new job: its rounds count from 1 again.
+        host = self.pick(lambda h: h.agent is None and not h.is_cut and
+                         not (self.killed_store and h.index == 0))
         if host:
             self.start(host)
             return f"add {host.index}"
