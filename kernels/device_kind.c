@@ -83,7 +83,8 @@ status device_title(const device_options *options, char out[DEVICE_TEXT_BYTES])
         TRY(device_count(&count, model));
     if (strcmp(name, "cpu") == 0)
         kernels = cpu_device_kernels(options->isa);
-    if (kernels != NULL && strncmp(kernels, "avx", 3) != 0) /* these two have the same bits */
+    /* AVX2's have the same bits, but another order of weights and activations in memory. */
+    if (kernels != NULL && strncmp(kernels, "avx512", 6) != 0)
         name = kernels;
     snprintf(out, DEVICE_TEXT_BYTES, "%s%s%s", name, model[0] != '\0' ? " " : "", model);
     return STATUS_OK;

@@ -953,6 +953,10 @@ status checkpoint_load_model(const char *path, network *net, const checkpoint_ac
     status st = memory_alloc(sizeof *host * network_model_count(net), (void **)&host);
     if (st == STATUS_OK)
         st = read_model(file, net, host);
+    for (size_t i = 0; access != NULL && st == STATUS_OK && i < network_model_count(net); i++)
+        if (!isfinite(host[i])) /* of a part that another rank has, the caller sees nothing */
+            st = FAIL(STATUS_INVALID, "%s holds a weight that is not finite: give another file",
+                      path);
     if (st == STATUS_OK)
         st = write_arena(&to, 0, host);
     free(host);

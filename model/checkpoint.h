@@ -84,7 +84,8 @@ typedef struct checkpoint_state {
 
 /* How a checkpoint's arenas are read and written whose parts several ranks have: arena 0 is the
  * parameters, 1 and more are the optimizer's states, as optimizer_states counts them. `host`:
- * network_model_count() floats in PyTorch's order. NULL in its place: this process has all of them. */
+ * network_model_count() floats in PyTorch's order. NULL in its place: this process has
+ * all of them. */
 typedef struct checkpoint_access {
     status (*read)(void *ctx, size_t arena, float *host);
     status (*write)(void *ctx, size_t arena, const float *host);
@@ -127,7 +128,7 @@ status checkpoint_load(const char *path, network *net, optimizer *opt,
 
 /* Only the parameters, from a model.safetensors (ours or of PyTorch's state_dict, also of a model
  * in DistributedDataParallel, also in half precision), a run folder or a checkpoint's folder. Fails
- * like checkpoint_load. */
+ * like checkpoint_load, and with `access` if a weight is not finite. */
 status checkpoint_load_model(const char *path, network *net, const checkpoint_access *access);
 
 /* Which model such a file or folder holds, by the names of its tensors. */

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "data/dataset.h"
 #include "model/model_kind.h"
+#include "model/network.h"
 #include "model/optimizer.h"
 
 #include <errno.h>
@@ -138,6 +139,9 @@ static void refuse(const plan *p, const bench_case *c, char *out, size_t size_by
     if (c->world < how->least_ranks)
         snprintf(out, size_bytes, "%s x %d is left out: it takes a second rank", how->name,
                  c->world);
+    else if (how->cuts_model && c->world > network_parts(c->model))
+        snprintf(out, size_bytes, "%s x %d is left out: %s can be cut into %d stages at most",
+                 how->name, c->world, model_kind_name(c->model), network_parts(c->model));
     else if (c->torch && c->mode == STRATEGY_DP && !p->is_cuda)
         snprintf(out, size_bytes,
                  "torch dp is left out: without a GPU torch.nn.DataParallel "
@@ -148,7 +152,7 @@ static void refuse(const plan *p, const bench_case *c, char *out, size_t size_by
     else if (c->global_batch > MAX_BATCH)
         snprintf(out, size_bytes, "%s x %d with batch %d is left out: at most %d images per step",
                  strategy_about(c->mode)->name, c->world, c->global_batch, MAX_BATCH);
-    else if (c->mode != STRATEGY_DP && c->global_batch % c->world != 0)
+    else if (c->mode != STRATEGY_DP && !how->cuts_model && c->global_batch % c->world != 0)
         snprintf(out, size_bytes,
                  "%s x %d with batch %d is left out: its ranks cannot share that evenly",
                  strategy_about(c->mode)->name, c->world, c->global_batch);
@@ -368,9 +372,10 @@ static void list_devices(int n, char out[DEVICES_BYTES])
 static void add_mode(const bench_commands *commands, const bench_case *c, bench_words *out)
 {
     char list[DEVICES_BYTES];
+    const strategy_facts *how = strategy_about(c->mode);
     if (c->mode != STRATEGY_DDP)
-        bench_words_add(out, "--mode=%s", strategy_about(c->mode)->name);
-    if (strategy_about(c->mode)->is_one_process || strategy_about(c->mode)->cuts_model)
+        bench_words_add(out, "--mode=%s", how->name);
+    if (how->is_one_process)
         bench_words_add(out, "--batch-size=%d", c->global_batch);
     else
         bench_words_split(out, "--nproc-per-node=%d --global-batch-size=%d --backend=%s", c->world,

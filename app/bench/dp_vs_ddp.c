@@ -116,7 +116,8 @@ static void find_ddp(const bench_facts *f, causes *all)
 static void find_slow_compute(const bench_facts *f, causes *all)
 {
     double compute = share(f, MOMENT_FORWARD) + share(f, MOMENT_BACKWARD);
-    int images = (f->global_batch + f->world - 1) / f->world; /* at rank 0, or the master */
+    int parts = strategy_about(f->mode)->cuts_model ? 1 : f->world;
+    int images = (f->global_batch + parts - 1) / parts; /* at rank 0, or the master */
     double own = (f->phase_s[MOMENT_FORWARD] + f->phase_s[MOMENT_BACKWARD]) / images;
     double times = f->world > 1 && f->base_compute_s > 0 ? own / f->base_compute_s : 0;
     double part = (1 - 1 / times) * compute;

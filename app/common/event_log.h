@@ -10,8 +10,8 @@
  *   event         of     further keys
  *   waits         agent  the node waits for the round after `round` (0: for its first); left_s:
  *                        since `leaves`, if it was in one: its ranks are out of it
- *   round_begins  agent  node_rank, world_size, restarts, members: [{node, first_rank, nproc}], of
- *                        which a static job knows its own node only; waited_s: since `waits`
+ *   round_begins  agent  node_rank, world_size, restarts, members: [{node, first_rank, nproc}]
+ *                        (node: null for a static job's other nodes); waited_s: since `waits`
  *   node_gone     agent  gone: the id of a node of the round before that is not in `round`: its
  *                        lease has ended, it has left, or it was lost
  *   workers       agent  pids: by local rank, kept: how many of them ran in an earlier round

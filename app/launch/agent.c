@@ -82,7 +82,7 @@ static bool is_elastic(const agent *self)
 
 /* Takes part from now on. The spec's master_addr and master_port say where this node's store
  * listens. */
-static status join_rendezvous(agent *self)
+static status announce_node(agent *self)
 {
     worker_spec *spec = self->spec;
     round_node *own = &spec->rdzv.self;
@@ -390,7 +390,7 @@ static void take_news(agent *self)
     enter_failing(self);
 }
 
-/* The round may be over. One in which workers fail already ends anyway. */
+/* The round may be over. Workers that were told to save or stop end anyway. */
 static void take_round_news(agent *self)
 {
     look_at_rounds(self);
@@ -876,7 +876,7 @@ static status conclude(agent *self, int *code, group_outcome *out)
     return STATUS_OK;
 }
 
-/* Elastic: ends the round. */
+/* Elastic: after the attempt, gives the round back to the rendezvous, or closes the job. */
 static status leave_round(agent *self, const group_outcome *outcome, bool *again, int *code)
 {
     if (is_too_late(self, outcome->unmet)) {
@@ -942,7 +942,7 @@ static status open_job(agent *self, int *code)
     *code = EXIT_CODE_RENDEZVOUS;
     TRY(agent_store_open_own(spec, &self->server));
     TRY(round_fence_create(&self->rounds.fence));
-    TRY(join_rendezvous(self));
+    TRY(announce_node(self));
     if (spec->policy.own)
         self->group.start.fence_fd = round_fence_fd(self->rounds.fence);
     return STATUS_OK;

@@ -1,4 +1,4 @@
-/* The agent: starts this machine's workers, watches them, says what failed first, and starts them
+/* The agent: starts this node's workers, watches them, says what failed first, and starts them
  * again if restarts are left. One runs on each node.
  *
  * Its states:
@@ -13,8 +13,9 @@
  * RUNNING and FAILING go on to LEAVING in an elastic job whose round is over, or that ends for this
  * node by a signal. As soon as no worker is left, in whatever state that is, the attempt has ended:
  * SUCCEEDED, PREEMPTED, DIVERGED, SIGNALED, STOPPED, LEFT, FAILED or BROKEN. Node 0 hears that of
- * all nodes (roster.h) and decides what all do next (outcome.h). The times are those of
- * shutdown_policy (worker_spec.h).
+ * all nodes (roster.h) and decides what all do next (outcome.h). spec->now.round counts attempts: a
+ * static job's from 0 (--max-restarts), an elastic one's from 1; there 0 is before the first.
+ * The times are those of shutdown_policy (worker_spec.h).
  */
 #ifndef MNIST_DDP_APP_LAUNCH_AGENT_H
 #define MNIST_DDP_APP_LAUNCH_AGENT_H

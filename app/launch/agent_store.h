@@ -41,7 +41,7 @@ enum { AGENT_STORE_STRANGER_MS = 5000 }; /* what is silent so long is no store o
 status agent_store_reach(const worker_spec *spec, const store_server *server, store **out);
 
 /* Tries until it is connected, and says every few seconds what it waits for. STATUS_INVALID if
- * something else listens there; STATUS_TIMEOUT after spec->join_ms; STATUS_REFUSED if node 0's
+ * something else listens there; STATUS_TIMEOUT after spec->rdzv.join_ms; STATUS_REFUSED if node 0's
  * agent is gone; STATUS_PEER once *cancelled. */
 status agent_store_await(const worker_spec *spec, const store_server *server,
                          const atomic_bool *cancelled, store **out);

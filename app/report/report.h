@@ -1,8 +1,8 @@
-/* What a command leaves behind: one JSON document. Its part "report" is what people read: lines of
+/* What a benchmark leaves behind: one JSON document. Its part "report" is what people read: lines of
  * text, tables and plots. report_print shows it on a terminal, a page in a browser. The other parts
  * are the command's own figures.
  *
- * Nothing here knows what was measured: a benchmark uses it, and a training run can.
+ * Nothing here knows what was measured. A training run's page is run_page.h's.
  * If jansson runs out of memory, that is noticed when the document is written.
  */
 #ifndef MNIST_DDP_APP_REPORT_REPORT_H

@@ -19,7 +19,7 @@ typedef struct elastic elastic;
 status elastic_open(elastic **out);
 void elastic_close(elastic *link); /* accepts NULL */
 
-/* What follows accepts NULL, but for elastic_await_join.
+/* What follows accepts NULL, but for elastic_left and elastic_await_join.
  *
  * A round begins: the agent's word about it ends what the rank waits for at the store, by
  * *breaker, which lives until the next round begins. */

@@ -3,13 +3,13 @@
  * that is not finite, on any rank, ends it in the same way.
  *
  * The wish travels with the gradients: one float after them, in the first bucket of every step,
- * is summed over the ranks as they are. So no step costs a message more, and all ranks see the wish
- * of any of them in the same step. NaN stays NaN in any sum: it says that a loss is not finite.
+ * comes back averaged over the ranks as they are (a pipeline's: summed). So no step costs a message
+ * more, and all ranks see the wish of any of them in the same step. NaN stays NaN in any sum: it
+ * says that a loss is not finite.
  *
  * In an elastic run a rank may also wish for a pause: the round ends, and the run does not. There
- * the flag is averaged, as the gradients are, and the wishes of all ranks are less than half of one
- * to stop. A gradient is divided by the number of ranks before it is sent: with fp16 the wish of
- * one of 2,896 ranks is the least that is not lost.
+ * the wishes of all ranks are less than half of one to stop. A gradient is divided by the number of
+ * ranks before it is sent: with fp16 the wish of one of 2,896 ranks is the least that is not lost.
  */
 #ifndef MNIST_DDP_APP_TRAIN_PREEMPT_H
 #define MNIST_DDP_APP_TRAIN_PREEMPT_H
@@ -26,14 +26,15 @@ enum { PREEMPT_FLOATS = 1 }; /* room after the gradients */
 
 typedef struct preempt {
     device *dev;
-    float *flag;         /* device memory after the gradients: begin_step writes the rank's wish */
-    const float *answer; /* device memory: the flag's sum over all ranks, after a step */
-    bool agreed;         /* all ranks stop, at this step */
-    bool diverged;       /* and that is because of a loss that is not finite */
-    int ranks;           /* that may wish for a pause; 0: a pause is a stop */
-    bool paused;         /* all ranks end the round, at this step */
-    readback copy;       /* an accelerator's answer of some step */
-    int looks;           /* since that was asked for */
+    float *flag; /* device memory after the gradients: begin_step writes the rank's wish */
+    const float
+        *answer;   /* device memory: after a step the flag over all ranks, above 0 if any wishes */
+    bool agreed;   /* all ranks stop, at this step */
+    bool diverged; /* and that is because of a loss that is not finite */
+    int ranks;     /* that may wish for a pause; 0: a pause is a stop */
+    bool paused;   /* all ranks end the round, at this step */
+    readback copy; /* an accelerator's answer of some step */
+    int looks;     /* since that was asked for */
 } preempt;
 
 /* Borrows flag and answer, which may be one. preempt_close accepts a zeroed one. */

@@ -151,9 +151,9 @@ static bool arrays_are_groups(const rank_context *rank)
 static size_t shared_bytes(const rank_context *rank)
 {
     const network_share share = strategy_network(rank);
-    return arrays_are_groups(rank)
-               ? sizeof(float) * (share.gradients + share.parameters) + hook_bytes(rank)
-               : 0;
+    return strategy_of(rank->opts)->cuts_model
+               ? 0 /* each asks for another size */
+               : sizeof(float) * (share.gradients + share.parameters) + hook_bytes(rank);
 }
 
 static status open_group(rank_context *rank)
@@ -184,7 +184,9 @@ static status open_group(rank_context *rank)
 static int forward_batch(const rank_context *rank)
 {
     int least = network_eval_batch(rank->dev);
-    int most = chunk_size(rank->settings.batch_size, rank->settings.replicas);
+    int pieces = strategy_of(rank->opts)->cuts_model ? (int)rank->opts->micro_batches
+                                                     : rank->settings.replicas;
+    int most = chunk_size(rank->settings.batch_size, pieces);
     return most > least ? most : least;
 }
 
@@ -205,17 +207,22 @@ static status open_arrays(rank_context *rank)
     return share.parameters > 0 ? open_array(rank, share.parameters, &rank->parameters) : STATUS_OK;
 }
 
-static status open_network(rank_context *rank)
+network_options rank_context_network_options(const rank_context *rank)
 {
     const network_share share = strategy_network(rank);
-    network_options settings = {.first_part = share.first_part,
-                                .n_parts = share.n_parts,
-                                .kind = rank->settings.model,
-                                .max_batch = forward_batch(rank),
-                                .seed = (uint64_t)rank->opts->seed,
-                                .label_smoothing = (float)rank->opts->label_smoothing,
-                                .gradients = rank->gradients,
-                                .parameters = rank->parameters};
+    return (network_options){.kind = rank->settings.model,
+                             .first_part = share.first_part,
+                             .n_parts = share.n_parts,
+                             .seed = (uint64_t)rank->opts->seed,
+                             .label_smoothing = (float)rank->opts->label_smoothing};
+}
+
+static status open_network(rank_context *rank)
+{
+    network_options settings = rank_context_network_options(rank);
+    settings.max_batch = forward_batch(rank);
+    settings.gradients = rank->gradients;
+    settings.parameters = rank->parameters;
     return network_create(rank->dev, &settings, &rank->net);
 }
 

@@ -108,6 +108,9 @@ static inline const char *rank_context_dump_folder(void)
     return environment_text("MNIST_DDP_DUMP_DIR");
 }
 
+/* Of each network of the rank, without its memory and max_batch. */
+network_options rank_context_network_options(const rank_context *rank);
+
 /* What nodes compare before they start ranks (app/train/agreement.h): the same as ranks if elastic,
  * else the data. `out`: AGREEMENT_BYTES. */
 status rank_context_agreement_of_node(const options *opts, bool is_elastic, char *out);

@@ -10,12 +10,13 @@
 static status read_batch(const options *o, int world_size, bool is_elastic, int *out)
 {
     int64_t per_rank = o->batch_size;
+    int sharing = strategy_of(o)->cuts_model ? 1 : world_size; /* a batch's samples */
     if (o->global_batch_size > 0) {
-        int64_t parts = (int64_t)world_size * o->accum;
+        int64_t parts = (int64_t)sharing * o->accum;
         if (o->global_batch_size % parts != 0 && !is_elastic)
             return FAIL(STATUS_INVALID,
                         "--global-batch-size %lld is not divisible by %d ranks x --accum %lld",
-                        (long long)o->global_batch_size, world_size, (long long)o->accum);
+                        (long long)o->global_batch_size, sharing, (long long)o->accum);
         per_rank = (o->global_batch_size + parts / 2) / parts;
         per_rank = per_rank > 0 ? per_rank : 1;
     }

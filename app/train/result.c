@@ -223,7 +223,7 @@ static void add_phases(json_t *object, const timeline *time, const result *r)
                                           MOMENT_OPTIMIZER, MOMENT_ACCELERATOR};
     json_t *all = json_object();
     for (int i = 0; i < N_PHASES; i++)
-        if (i != MOMENT_WAITING || r->knows_waiting)
+        if (i != MOMENT_WAITING || r->knows_waiting || time->ns[i] > 0)
             json_object_set_new(all, moment_about((moment)i)->name, seconds(time->ns[i]));
     json_object_set_new(object, "phases", all);
     for (size_t i = 0; i < sizeof also_outside / sizeof also_outside[0]; i++)

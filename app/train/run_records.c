@@ -363,9 +363,9 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
     if (o->accum > 1)
         snprintf(accum, sizeof accum, " x accum %lld", (long long)o->accum);
     progress_line(p,
-                  "%s: %d x batch %d%s = global batch %lld; backend %s; device %s, %d thread%s "
+                  "%s: %d %s batch %d%s = global batch %lld; backend %s; device %s, %d thread%s "
                   "per %s",
-                  how->title, rank->place.world_size * s->replicas,
+                  how->title, rank->place.world_size * s->replicas, how->cuts_model ? "with" : "x",
                   chunk_size(s->batch_size, s->replicas), accum,
                   (long long)rank_context_global_batch(rank), strategy_backend(rank->strategy),
                   rank->dev->ops->name, s->threads, s->threads == 1 ? "" : "s", how->unit);
@@ -708,7 +708,7 @@ status run_records_step_ends(run_records *r)
     return count_step(r);
 }
 
-status run_records_step(run_records *r, const step_facts *f, const score *totals)
+status run_records_publish_step(run_records *r, const step_facts *f, const score *totals)
 {
     bool shows = progress_wants_step(r->progress, f->step, f->steps), keeps = keeps_step(r, f);
     if (!shows && !keeps)

@@ -163,7 +163,7 @@ void run_records_step_begins(run_records *r, const position *at, int step);
 status run_records_step_ends(run_records *r);
 
 /* The step that was enqueued last; `totals`, device memory, is what that step leaves. */
-status run_records_step(run_records *r, const step_facts *f, const score *totals);
+status run_records_publish_step(run_records *r, const step_facts *f, const score *totals);
 
 void run_records_test(run_records *r, const test_facts *f);
 void run_records_epoch(run_records *r, const epoch_facts *f);

@@ -20,7 +20,7 @@ typedef struct commit {
 } commit;
 
 struct strategy {
-    strategy_ops ops;
+    strategy_ops ops; /* the mode's; if steps commit, two are this file's (strategy_commit_open) */
     rank_context *rank;
     void *self;
     optimizer *opt;

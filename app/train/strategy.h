@@ -64,8 +64,8 @@ typedef struct data_parallel {
     bool scores; /* losses and hits of its samples count as this rank's; else they are another's */
 } data_parallel;
 
-/* What a rank has of the network. A rank's wish to stop stands after the gradients; the sum of all
- * ranks' wishes comes back there, or after the parameters if they have an array. */
+/* What a rank has of the network. A rank's wish to stop stands after the gradients; what all ranks
+ * wish comes back there, or after the parameters if they have an array. */
 typedef struct network_share {
     int first_part, n_parts; /* network_options */
     size_t gradients;        /* floats: its parameters', and PREEMPT_FLOATS or more after them */

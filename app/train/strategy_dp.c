@@ -601,8 +601,8 @@ static status open_replicas(rank_context *rank, void **self)
     all->n = settings->replicas;
     all->chunk = chunk_size(settings->batch_size, all->n);
     all->timeout_ms = rank->opts->timeout * 1000;
-    all->network = (network_options){
-        .kind = settings->model, .max_batch = all->chunk, .seed = (uint64_t)rank->opts->seed};
+    all->network = rank_context_network_options(rank);
+    all->network.max_batch = all->chunk;
     add_groups(all, rank);
     status st = open_groups(all);
     if (st == STATUS_OK)

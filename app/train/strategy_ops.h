@@ -32,7 +32,7 @@ typedef struct strategy_ops {
 
     /* Which ranks share a batch's samples, and which of them this is; NULL: all do. Before open. */
     void (*data_parallel)(const rank_context *rank, data_parallel *out);
-    /* What this rank has of the network; NULL: all of it, and no array of parameters. Before open. */
+    /* What this rank has of the network; NULL: all, and no array of parameters. Before open. */
     void (*network)(const rank_context *rank, network_share *out);
     /* What this rank's optimizer steps; NULL: all of the network. */
     optimizer_part (*part)(rank_context *rank, void *self);

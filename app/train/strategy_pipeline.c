@@ -51,6 +51,9 @@ static status check(const options *opts, int world_size)
     if (opts->stages > 0 && opts->stages != world_size)
         return FAIL(STATUS_INVALID, "--stages=%lld: a rank is a stage, and this job has %d ranks",
                     (long long)opts->stages, world_size);
+    if (opts->scale_lr)
+        return FAIL(STATUS_INVALID, "--mode=pipeline: --scale-lr is for ranks with a batch each, "
+                                    "and all stages share one: leave it out, or give --lr");
     if (opts->clip_grad_norm > 0)
         return FAIL(STATUS_INVALID, "--mode=pipeline: with --clip-grad-norm each stage would know "
                                     "the norm of its own gradients only: leave it out");
@@ -91,20 +94,14 @@ static optimizer_part part_of_stage(rank_context *rank, void *self)
 /* Parameters and gradients are the rank's network's. */
 static status open_flight(rank_context *rank, const pipeline *p, int i, flight *out)
 {
-    const network_share share = strategy_network(rank);
     int n = network_max_batch(rank->net);
-    out->net = rank->net;
-    if (i > 0) {
-        network_options settings = {.kind = rank->settings.model,
-                                    .first_part = share.first_part,
-                                    .n_parts = share.n_parts,
-                                    .max_batch =
-                                        chunk_size(rank->settings.batch_size, p->micro_batches),
-                                    .seed = (uint64_t)rank->opts->seed,
-                                    .label_smoothing = (float)rank->opts->label_smoothing,
-                                    .parameters = network_parameters(rank->net),
-                                    .gradients = network_gradients(rank->net)};
-        n = settings.max_batch;
+    if (i == 0) {
+        out->net = rank->net;
+    } else {
+        network_options settings = rank_context_network_options(rank);
+        settings.max_batch = n = chunk_size(rank->settings.batch_size, p->micro_batches);
+        settings.parameters = network_parameters(rank->net);
+        settings.gradients = network_gradients(rank->net);
         TRY(network_create(rank->dev, &settings, &out->net));
     }
     return p->in_elements > 0
@@ -134,8 +131,9 @@ static status open_flights(rank_context *rank, pipeline *p)
     (void)network_output(rank->net, &out);
     p->in_elements = in;
     p->out_elements = out;
-    p->n_flights = p->gpipe || under_way > p->micro_batches ? p->micro_batches : under_way;
-    TRY(memory_alloc(sizeof *p->flights * (size_t)p->n_flights, (void **)&p->flights));
+    int n = p->gpipe || under_way > p->micro_batches ? p->micro_batches : under_way;
+    TRY(memory_alloc(sizeof *p->flights * (size_t)n, (void **)&p->flights));
+    p->n_flights = n;
     for (int i = 0; i < p->n_flights; i++)
         TRY(open_flight(rank, p, i, &p->flights[i]));
     return STATUS_OK;

@@ -1,4 +1,5 @@
-/* The train command: one rank, from its start to its exit code. */
+/* The train command: one rank, from its start to its exit code. To be read from its end:
+ * train_command, run_rounds (once, if the job is not elastic), open_and_run, run, begin. */
 #include "app/train/train_command.h"
 
 #include "app/common/exit_codes.h"
@@ -31,13 +32,13 @@
 enum { KEPT_STATE_NONE = -1 };
 
 /* Where a run stands, and with whom it came there. */
-typedef struct run_place {
+typedef struct run_standing {
     position at;
     run_world world; /* .size is 0: the run begins */
     test_found best;
     char sums[CHECKPOINT_SUMS_BYTES]; /* for rank_context */
     int64_t began_ns;                 /* the run, by this process's clock */
-} run_place;
+} run_standing;
 
 /* What a run has come to after its last completed step, in host memory: it outlives the round in
  * which the rank has taken that step. Loss scaling and the totals of the epoch are in it; random
@@ -45,7 +46,7 @@ typedef struct run_place {
  * Begins as {.step = KEPT_STATE_NONE}. */
 typedef struct kept_state {
     int64_t step; /* place.at.step; KEPT_STATE_NONE: there is nothing else */
-    run_place place;
+    run_standing place;
     size_t count;
     float *parameters;                   /* (count), owned */
     float *states[OPTIMIZER_MAX_STATES]; /* (count) each, owned; NULL: the optimizer has fewer */
@@ -63,7 +64,7 @@ typedef struct training {
     result result;
     trainer trainer;
     rendezvous_place place; /* this rank's, in the round */
-    run_place from;         /* where the round goes on from */
+    run_standing from;      /* where the round goes on from */
     bool runs;              /* the round's ranks have begun, or gone on */
     bool survives;          /* the round is over, and the process goes on */
     bool is_done;           /* the run is done, and rank 0 has said what it came to */
@@ -101,7 +102,7 @@ static status copy_all(rank_context *rank, kept_state *out)
  * enqueued waits for another rank.
  * `updates`: of the optimizer; it may have begun one that has not come to its end. On failure there
  * is KEPT_STATE_NONE. */
-static status kept_state_take(rank_context *rank, const run_place *place, int64_t updates,
+static status kept_state_take(rank_context *rank, const run_standing *place, int64_t updates,
                               kept_state *out)
 {
     const accelerator_ops *accelerator = rank->dev->ops->accelerator;
@@ -160,9 +161,9 @@ static status find_newest(training *t, int *out)
 
 /* t->from of `root` is that of all, and so is the run's folder, as any may be rank 0 later. What is
  * sent of the beginning is how long ago it was: clocks of hosts differ. */
-static status share_place(training *t, int root)
+static status share_standing(training *t, int root)
 {
-    run_place *from = &t->from;
+    run_standing *from = &t->from;
     int64_t now_ns = clock_now_ns();
     from->began_ns = now_ns - from->began_ns;
     TRY(process_group_broadcast(t->rank.group, from, sizeof *from, DTYPE_U8, root, NULL));
@@ -173,7 +174,7 @@ static status share_place(training *t, int root)
 
 /* Rank 0 does it, and the others give or take what they have of its state; if it fails, rank 0 says
  * why, and the others end with `refusal`. */
-static status rounds_let_first(training *t, status (*does)(training *), const char *refusal)
+static status first_does(training *t, status (*does)(training *), const char *refusal)
 {
     status_kept why;
     strategy *state = t->rank.strategy;
@@ -287,7 +288,7 @@ static void say_round(training *t, int root)
 }
 
 /* Whether `st` is what a lost rank makes of another one's wait. */
-static bool rounds_end_with(status st)
+static bool means_lost_rank(status st)
 {
     return st == STATUS_PEER || st == STATUS_TIMEOUT || st == STATUS_REFUSED;
 }
@@ -302,7 +303,7 @@ static bool rounds_survives(const training *t, status st)
         return false;
     if (st == STATUS_OK)
         return rank->stop.paused && !rank->stop.agreed && !t->is_done;
-    return rounds_end_with(st);
+    return means_lost_rank(st);
 }
 
 /* The training is done, and rank 0 is about to say what it has come to: no newcomer is taken in
@@ -329,7 +330,8 @@ static status rounds_keep(training *t)
         at.epoch_s =
             clock_seconds(clock_now_ns() - t->trainer.epoch_began_ns - t->trainer.tested_ns);
     at.epoch_timed += commit->images;
-    run_place here = {at, rank_context_world(&t->rank), t->result.best, "", t->progress.started_ns};
+    run_standing here = {at, rank_context_world(&t->rank), t->result.best, "",
+                         t->progress.started_ns};
     memcpy(here.sums, t->rank.sums, sizeof here.sums);
     return kept_state_take(&t->rank, &here, commit->updates + at.step - t->trainer.began.step,
                            &t->kept);
@@ -396,7 +398,7 @@ static status resume(training *t)
 {
     checkpoint_state was = {0}, best = {0};
     TRY(run_folder_resume(&t->folder, &t->rank, &was, &best));
-    run_place *from = &t->from;
+    run_standing *from = &t->from;
     from->at = was.at;
     from->world = was.world;
     from->best = (test_found){best.test, best.at.step, best.at.epoch + (best.at.step_in_epoch > 0)};
@@ -446,10 +448,10 @@ static status log_opening(training *t)
 
 /* All ranks go on from where `root` stands, whose state a round has kept; -1: rank 0 has opened the
  * run's folder. */
-static status take_place(training *t, int root)
+static status go_on_from(training *t, int root)
 {
     rank_context *rank = &t->rank;
-    const run_place *from = &t->from;
+    const run_standing *from = &t->from;
     t->trainer.at = from->at;
     t->result.best = from->best;
     t->progress.started_ns = from->began_ns;
@@ -459,7 +461,7 @@ static status take_place(training *t, int root)
     if (from->world.size > 0 && from->world.size != rank->data.world_size)
         TRY(change_world(t, &from->world, &t->trainer.at));
     if (root >= 0)
-        return rounds_let_first(t, continue_folder, "rank 0 cannot go on in the run's folder");
+        return first_does(t, continue_folder, "rank 0 cannot go on in the run's folder");
     if (rank->place.rank == 0)
         log_start(rank, &t->trainer.at);
     return STATUS_OK;
@@ -472,22 +474,22 @@ static status begin(training *t)
 {
     rank_context *rank = &t->rank;
     int root = -1;
-    t->from = (run_place){.began_ns = t->progress.started_ns};
+    t->from = (run_standing){.began_ns = t->progress.started_ns};
     if (t->link != NULL)
         TRY(find_newest(t, &root));
     bool anew = root < 0 && rank->opts->init == NULL &&
                 run_folder_resume_mode(rank) == RESUME_NEVER; /* all have the same already */
     if (root < 0)
-        TRY(rounds_let_first(t, open_start, "rank 0 has refused to start the run"));
+        TRY(first_does(t, open_start, "rank 0 has refused to start the run"));
     if (rank->place.rank == root) {
         t->from = t->kept.place; /* the rank's own stays what it is until it keeps another */
         TRY(kept_state_restore(&t->kept, rank));
     }
     if (t->link != NULL || !anew)
-        TRY(share_place(t, root < 0 ? 0 : root));
+        TRY(share_standing(t, root < 0 ? 0 : root));
     if (!anew)
         TRY(strategy_share_state(rank->strategy, root < 0 ? 0 : root));
-    TRY(take_place(t, root));
+    TRY(go_on_from(t, root));
     t->trainer.began = t->trainer.at;
     strategy_commit_begin(rank->strategy);
     t->runs = true;
@@ -925,7 +927,7 @@ static status finish(training *t, trace_ending ending)
     }
     t->is_done = says;
     status st = leave(t, ending);
-    if (t->link == NULL || !says || !rounds_end_with(st))
+    if (t->link == NULL || !says || !means_lost_rank(st))
         return st;
     LOG_W("the run is done, but a rank was lost at its end: %s", status_text());
     return STATUS_OK;
@@ -1011,7 +1013,7 @@ static status run_or_explain(training *t, int *exit_code)
     t->survives = rounds_survives(t, st);
     if (st != STATUS_OK && !t->survives)
         st = explain(t, st);
-    if (rounds_end_with(st) && t->link != NULL && !t->refused &&
+    if (means_lost_rank(st) && t->link != NULL && !t->refused &&
         !rank_context_outlives_rounds(t->rank.opts) && run_folder_takes_checkpoints(t->rank.opts))
         LOG_W("--mode=%s, --backend=%s: this process cannot go on with other ranks; new ones go on "
               "from the newest checkpoint",

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { COLLECTIVES = 2 }; /* waits of a step for other ranks, at most: gradients, parameters */
+enum { MEETINGS = 2 }; /* waits of a step for other ranks, at most: gradients, parameters */
 
 /* With fp16 a loss that is not finite is an overflow of the loss scaling, whose step is skipped. */
 static bool watches_loss(const rank_context *rank)
@@ -34,7 +34,7 @@ static status begin_step(trainer *t, int step)
     return dev->ops->begin_step(dev, &plan, rank->state, rank->stop.flag);
 }
 
-/* Whoever follows the run hears of the step. */
+/* Ends the round if it is over, strikes for --inject, and tells whoever follows the run. */
 static status before_step(trainer *t, int step)
 {
     rank_context *rank = t->rank;
@@ -58,8 +58,9 @@ static status run_step(trainer *t, int step)
     int samples = loader_step_samples(rank->loader, step);
     TRY(before_step(t, step));
     TRY(begin_step(t, step));
+    /* strategy.c: train_step, or the mode's own run_step; or a replay of it */
     TRY(step_graphs_run(&t->graphs, samples, step, strategy_run_step, rank->strategy));
-    t->epoch_samples += (uint32_t)samples;
+    t->own_samples += (uint32_t)samples;
     t->at.step++;
     t->at.step_in_epoch++;
     return after_step(t);
@@ -79,7 +80,7 @@ static status total_epoch(trainer *t)
 {
     bool scores = t->rank->data.scores;
     double totals[] = {scores ? t->loss_before + t->so_far.loss_sum : 0,
-                       scores ? (double)t->epoch_samples : 0};
+                       scores ? (double)t->own_samples : 0};
     TRY(process_group_all_reduce(t->rank->group, totals, 2, DTYPE_F64, REDUCE_SUM, NULL));
     t->at.epoch_loss = t->began.epoch_loss + totals[0];
     t->at.epoch_samples = t->began.epoch_samples + (int64_t)totals[1];
@@ -161,10 +162,10 @@ static status publish_step(trainer *t, int step, int steps)
                           .epoch = t->at.epoch,
                           .step = step,
                           .steps = steps,
-                          .samples = t->epoch_samples,
+                          .samples = t->own_samples,
                           .batch_n = loader_step_samples(rank->loader, step) - before_last,
                           .lr = t->lr};
-    return run_records_step(&t->records, &f, network_totals(rank->net));
+    return run_records_publish_step(&t->records, &f, network_totals(rank->net));
 }
 
 static void count_tested(rank_context *rank, const dataset *set, int images)
@@ -291,7 +292,7 @@ static status test_inside_epoch(trainer *t, int step, int steps)
                                                 .epoch = t->at.epoch,
                                                 .step = step,
                                                 .steps = steps});
-    run_records_begin_rate(&t->records, t->epoch_samples);
+    run_records_begin_rate(&t->records, t->own_samples);
     timeline_count_from_here(&rank->timeline);
     return timeline_begin_steps(&rank->timeline);
 }
@@ -370,7 +371,7 @@ static status begin_steps(trainer *t)
     TRY(network_reset_score(rank->net));
     t->began = t->at;
     strategy_commit_begin(t->rank->strategy);
-    t->epoch_samples = 0;
+    t->own_samples = 0;
     t->loss_before = 0;
     t->tested_ns = 0;
     run_records_begin_rate(&t->records, 0);
@@ -473,9 +474,9 @@ static status begin_run(trainer *t)
     int64_t epochs = t->epochs - t->at.epoch;
     if (epochs > 0)
         TRY(memory_alloc(sizeof(double) * (size_t)epochs, (void **)&t->result->train_s));
-    int collectives = COLLECTIVES * loader_steps(rank->loader);
+    int meetings = MEETINGS * loader_steps(rank->loader);
     return rank->place.world_size > 1
-               ? timeline_measure_waiting(&rank->timeline, rank->group, collectives)
+               ? timeline_measure_waiting(&rank->timeline, rank->group, meetings)
                : STATUS_OK;
 }
 

@@ -19,13 +19,13 @@ typedef struct trainer {
     step_graphs graphs;
     int64_t epochs; /* the whole run's */
     position at;
-    position began;         /* where this round of the process began the epoch */
-    int epoch_steps;        /* in the epoch, in this world */
-    score so_far;           /* for this rank's epoch since the last test, as last read */
-    uint32_t epoch_samples; /* in the epoch, trained on by this rank */
-    double lr;              /* for the step that was enqueued last */
-    double loss_before;     /* over the epoch_samples before the last test inside the epoch */
-    int64_t tested_ns;      /* what tests inside the epoch took */
+    position began;       /* where this process began the epoch, in this round of an elastic job */
+    int epoch_steps;      /* in the epoch, in this world */
+    score so_far;         /* for this rank's epoch since the last test, as last read */
+    uint32_t own_samples; /* in the epoch, trained on by this rank */
+    double lr;            /* for the step that was enqueued last */
+    double loss_before;   /* over the own_samples before the last test inside the epoch */
+    int64_t tested_ns;    /* what tests inside the epoch took */
     int64_t epoch_began_ns; /* earlier by what earlier rounds took of it */
     evaluation *monitored;  /* the result's that decides about the run: validation or test */
     float *logits;          /* (test images, NETWORK_CLASSES), zeroed: of the last test, this rank's

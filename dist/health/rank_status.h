@@ -25,11 +25,11 @@ typedef enum moment {
     MOMENT_BROADCAST, /* parameters to replicas or ranks */
     MOMENT_SCATTER,   /* inputs to replicas */
     MOMENT_FORWARD,
-    MOMENT_GATHER, /* logits to the master, and their gradients back */
+    MOMENT_GATHER, /* dp: logits to the master, and their gradients back; zero1: parameters */
     MOMENT_BACKWARD,
     MOMENT_REDUCE,  /* gradients */
-    MOMENT_WAITING, /* for a replica or rank that is not there yet; never entered: it is a part of
-                       the moments above, found out later */
+    MOMENT_WAITING, /* for a replica or rank that is not there yet; never entered: MOMENT_STAGE
+                       counts as it, else it is a part of the moments above, found out later */
     MOMENT_OPTIMIZER,
     MOMENT_ACCELERATOR, /* all of it, if the host only enqueues */
     N_PHASES,

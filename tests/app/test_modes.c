@@ -228,7 +228,9 @@ START_TEST(a_pipeline_equals_one_process)
                     WORDS(UNEVEN, "--mode=single", "--batch-size=24", "--run-dir", "one"));
     program p = train(model, optimizer,
                       WORDS(UNEVEN, "--mode=pipeline", STAGES[_i % 2], SCHEDULES[_i % 2],
-                            _i < 4 ? "--batch-size=24" : "--batch-size=12",
+                            _i < 2   ? "--batch-size=24"
+                            : _i < 4 ? "--global-batch-size=24"
+                                     : "--batch-size=12",
                             _i < 4 ? "--accum=1" : "--accum=2", "--run-dir", "many"));
     assert_same_weights(model, optimizer, "pipeline");
     ck_assert(training_number(p.out, "global_batch") == 24);
@@ -447,6 +449,7 @@ static const struct {
     {{"--mode=pipeline"}, {"--mode=pipeline", "--nproc-per-node=2"}},
     {{"--mode=pipeline", "--world-size=4"}, {"cnn", "3 stages", "4 ranks", "--nproc-per-node=3"}},
     {{"--mode=pipeline", "--world-size=2", "--stages=3"}, {"--stages=3", "2 ranks"}},
+    {{"--mode=pipeline", "--world-size=2", "--scale-lr"}, {"--scale-lr", "--lr"}},
     {{"--mode=pipeline", "--world-size=2", "--clip-grad-norm=1"}, {"--clip-grad-norm", "stage"}},
     {{"--mode=zero1", "--world-size=2", "--comm-hook=bf16"}, {"--comm-hook", "ddp"}},
     {{"--replicas=2"}, {"--replicas=2", "--mode=dp"}},
