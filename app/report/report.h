@@ -1,6 +1,6 @@
-/* What a benchmark leaves behind: one JSON document. Its part "report" is what people read: lines of
- * text, tables and plots. report_print shows it on a terminal, a page in a browser. The other parts
- * are the command's own figures.
+/* What a benchmark leaves behind: one JSON document. Its part "report" is what people read: lines
+ * of text, tables and plots. report_print shows it on a terminal, a page in a browser. The other
+ * parts are the command's own figures.
  *
  * Nothing here knows what was measured. A training run's page is run_page.h's.
  * If jansson runs out of memory, that is noticed when the document is written.

@@ -56,7 +56,7 @@ static void add_step(page *p, device *dev, score *totals, int step)
     const score behind = {.last_loss = 0.5 * (step + 1)};
     const step_facts made = {.step = step, .steps = 9};
     expect_ok(dev->ops->copy(dev, totals, &behind, sizeof behind));
-    expect_ok(run_records_step(&p->records, &made, totals));
+    expect_ok(run_records_publish_step(&p->records, &made, totals));
     if (dev->ops->accelerator != NULL)
         expect_ok(dev->ops->synchronize(dev)); /* `behind` is this function's */
 }
