@@ -186,7 +186,8 @@ status agreement_on_state(rank_context *rank, optimizer *opt, uint64_t *out)
     float *states[OPTIMIZER_MAX_STATES], *host = NULL;
     bool has_state = opt != NULL && optimizer_steps(opt) > 0;
     size_t n = has_state ? optimizer_states(opt, names, states) : 0;
-    size_t count = strategy_of(rank->opts)->cuts_model ? 0 : network_count(rank->net);
+    size_t all = network_model_count(rank->net);
+    size_t count = network_count(rank->net) == all ? all : 0; /* each stage has other parameters */
     uint64_t hash = rank->data_digest;
     if (rank->dev->stream != NULL)
         TRY(memory_alloc(count * sizeof *host, (void **)&host));
