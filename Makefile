@@ -7,7 +7,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
 # Half cores: tests/CMakeLists.txt says which tests take one, which two.
-CTEST_FLAGS ?= -j5
+CTEST_FLAGS ?= -j6
 PYTHON ?= python3
 SOURCES = $(shell find app base data dist kernels model tests bench/cpu bench/gpu bench/peers \
 	-name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
@@ -25,7 +25,7 @@ run: configure ## fetch MNIST if it can be had, train with configs/quickstart.ya
 	$(BUILD)/mnist_ddp train --config configs/quickstart.yaml
 
 # The real CUDA module is nvcc's work of minutes, and without a GPU only its build would be tested.
-test: configure ## build and run the tests, but for the long ones (some six minutes)
+test: configure ## build and run the tests, but for the long ones (some seven minutes)
 	@cmake --build $(BUILD) --target mnist_ddp test_programs \
 		$$(./scripts/has_gpu_driver.sh && echo modules || echo host_modules)
 	@cd $(BUILD) && ctest --output-on-failure -LE long $(CTEST_FLAGS)
