@@ -13,26 +13,26 @@
 /* The layers of a network that a device computes in one call: one layer, or, if the device has a
  * convolution block (kernels/ops.h), all before the first linear layer. */
 
-typedef struct pass {
+typedef struct segment {
     layer *layers; /* n of them, the network's own */
     size_t n;
     conv_block *block; /* NULL: one layer */
     const layer *conv[CONV_BLOCK_CONVS];
-} pass;
+} segment;
 
-static void pass_close(device *dev, pass *p);
+static void segment_close(device *dev, segment *p);
 
-/* The layer whose output is the pass's. */
-static inline layer *pass_last(const pass *p)
+/* The layer whose output is the segment's. */
+static inline layer *segment_last(const segment *p)
 {
     return &p->layers[p->n - 1];
 }
 
-typedef struct pass_input {
+typedef struct segment_input {
     int n;
-    const float *x; /* the batch, or the output of the pass before */
+    const float *x; /* the batch, or the output of the segment before */
     const float *parameters;
-} pass_input;
+} segment_input;
 
 /* How many of n layers are a block: a convolution, perhaps a pool, a convolution and a pool. 0: the
  * network does not begin with one, or the device has none. *last_conv: the index of the second. */
@@ -46,7 +46,8 @@ static size_t block_layers(const device *dev, const layer_spec *specs, size_t n,
     return ends ? *last_conv + 2 : 0;
 }
 
-static status block_init(device *dev, const layer_spec *specs, int max_n, size_t last_conv, pass *p)
+static status block_init(device *dev, const layer_spec *specs, int max_n, size_t last_conv,
+                         segment *p)
 {
     conv_block_shape shape = {.pool_between = last_conv == 2};
     shape.conv[0] = layer_conv_shape(&specs[0]);
@@ -55,42 +56,42 @@ static status block_init(device *dev, const layer_spec *specs, int max_n, size_t
         p->layers[i] = (layer){.spec = &specs[i], .dropout_index = -1};
     p->conv[0] = &p->layers[0];
     p->conv[1] = &p->layers[last_conv];
-    TRY(layer_init(dev, &specs[p->n - 1], max_n, pass_last(p)));
+    TRY(layer_init(dev, &specs[p->n - 1], max_n, segment_last(p)));
     return dev->ops->conv_block_create(dev, &shape, max_n, &p->block);
 }
 
-/* Makes the next pass of a network, and its layers: specs[0] is the first of the n_specs that are
- * left, `layers` has room for all. pass_close accepts a zeroed pass. */
-static status pass_init(device *dev, const layer_spec *specs, size_t n_specs, int max_n,
-                        layer *layers, pass *out)
+/* Makes the next segment of a network, and its layers: specs[0] is the first of the n_specs that
+ * are left, `layers` has room for all. segment_close accepts a zeroed one. */
+static status segment_init(device *dev, const layer_spec *specs, size_t n_specs, int max_n,
+                           layer *layers, segment *out)
 {
     size_t last_conv = 0, n = block_layers(dev, specs, n_specs, &last_conv);
-    *out = (pass){.layers = layers, .n = n > 0 ? n : 1};
+    *out = (segment){.layers = layers, .n = n > 0 ? n : 1};
     status st = n > 0 ? block_init(dev, specs, max_n, last_conv, out)
                       : layer_init(dev, &specs[0], max_n, layers);
     if (st != STATUS_OK)
-        pass_close(dev, out);
+        segment_close(dev, out);
     return st;
 }
 
-static void pass_close(device *dev, pass *p)
+static void segment_close(device *dev, segment *p)
 {
     if (p->block != NULL)
         dev->ops->conv_block_destroy(p->block);
     for (size_t i = 0; i < p->n; i++)
         layer_close(dev, &p->layers[i]);
-    *p = (pass){0};
+    *p = (segment){0};
 }
 
 /* "conv_block", or the layer's name. */
-static const char *pass_name(const pass *p)
+static const char *segment_name(const segment *p)
 {
     return p->block != NULL ? "conv_block" : layer_name(p->layers);
 }
 
-static conv_block_batch block_batch(const pass *p, const pass_input *in)
+static conv_block_batch block_batch(const segment *p, const segment_input *in)
 {
-    const layer *pool = pass_last(p);
+    const layer *pool = segment_last(p);
     conv_block_batch images = {.n = in->n, .x = in->x, .out = {pool->y, pool->argmax}};
     for (int i = 0; i < CONV_BLOCK_CONVS; i++) {
         images.weight[i] = in->parameters + p->conv[i]->weight->offset;
@@ -99,7 +100,8 @@ static conv_block_batch block_batch(const pass *p, const pass_input *in)
     return images;
 }
 
-static status pass_forward(device *dev, const pass *p, const pass_input *in, const dropout *drop)
+static status segment_forward(device *dev, const segment *p, const segment_input *in,
+                              const dropout *drop)
 {
     if (p->block == NULL)
         return layer_forward(dev, p->layers, in->n, in->x, in->parameters, drop);
@@ -108,8 +110,8 @@ static status pass_forward(device *dev, const pass *p, const pass_input *in, con
 }
 
 /* Gradients of its layers' parameters into the arena. */
-static status pass_backward_weights(device *dev, const pass *p, const pass_input *in,
-                                    float *gradients, bool accumulate)
+static status segment_backward_weights(device *dev, const segment *p, const segment_input *in,
+                                       float *gradients, bool accumulate)
 {
     if (p->block == NULL)
         return layer_backward_weights(dev, p->layers, in->n, in->x, gradients, accumulate);
@@ -117,18 +119,19 @@ static status pass_backward_weights(device *dev, const pass *p, const pass_input
     param_gradients out[CONV_BLOCK_CONVS];
     for (int i = 0; i < CONV_BLOCK_CONVS; i++)
         out[i] = layer_gradients(p->conv[i], gradients, accumulate);
-    const layer *pool = pass_last(p);
+    const layer *pool = segment_last(p);
     return dev->ops->conv_block_backward(p->block, &images, pool->spec->dropout, pool->dy, out);
 }
 
 /* Gradient of its input into before->dy. Not for a block. */
-static status pass_backward_data(device *dev, const pass *p, const pass_input *in, layer *before)
+static status segment_backward_data(device *dev, const segment *p, const segment_input *in,
+                                    layer *before)
 {
     ASSERT(p->block == NULL);
     return layer_backward_data(dev, p->layers, in->n, in->parameters, before);
 }
 
-static status reorder_layer(device *dev, const pass *p, const layer *lay, const float *from,
+static status reorder_layer(device *dev, const segment *p, const layer *lay, const float *from,
                             float *to, bool import)
 {
     const device_ops *ops = dev->ops;
@@ -141,7 +144,8 @@ static status reorder_layer(device *dev, const pass *p, const layer *lay, const 
 }
 
 /* Copies its weights from PyTorch's order to the arena's (`import`), or back; host to host. */
-static status pass_reorder(device *dev, const pass *p, const float *from, float *to, bool import)
+static status segment_reorder(device *dev, const segment *p, const float *from, float *to,
+                              bool import)
 {
     for (size_t i = 0; i < p->n; i++) {
         const layer *lay = &p->layers[i];
@@ -190,8 +194,8 @@ struct network {
     device *dev;
     network_options options;
     layer layers[LAYERS_MAX];
-    pass passes[LAYERS_MAX];
-    size_t n_layers, n_passes;
+    segment segments[LAYERS_MAX];
+    size_t n_layers, n_segments;
     size_t first_layer; /* of the model's: a stage begins with it */
     layer before;       /* the layer whose output a stage gets; .spec is NULL: none */
     parameter model_parameters[NETWORK_MAX_PARAMETERS]; /* the whole model's */
@@ -311,9 +315,9 @@ static status make_layers(network *net)
         TRY(make_before(net, &specs[-1]));
     while (net->n_layers < n) {
         size_t i = net->n_layers;
-        pass *p = &net->passes[net->n_passes];
-        TRY(pass_init(net->dev, &specs[i], n - i, net->options.max_batch, &net->layers[i], p));
-        net->n_passes++;
+        segment *p = &net->segments[net->n_segments];
+        TRY(segment_init(net->dev, &specs[i], n - i, net->options.max_batch, &net->layers[i], p));
+        net->n_segments++;
         net->n_layers += p->n;
     }
     for (size_t i = 0; i < n; i++) {
@@ -401,8 +405,8 @@ void network_destroy(network *net)
 {
     if (net == NULL)
         return;
-    for (size_t i = 0; i < net->n_passes; i++)
-        pass_close(net->dev, &net->passes[i]);
+    for (size_t i = 0; i < net->n_segments; i++)
+        segment_close(net->dev, &net->segments[i]);
     net->dev->ops->free(net->dev, net->before.dy);
     net->dev->ops->free(net->dev, net->totals);
     if (net->own_parameters)
@@ -423,10 +427,10 @@ static layer *last_layer(network *net)
     return &net->layers[net->n_layers - 1];
 }
 
-static pass_input input_of(const network *net, size_t i)
+static segment_input input_of(const network *net, size_t i)
 {
-    const float *x = i == 0 ? net->in.x : pass_last(&net->passes[i - 1])->y;
-    return (pass_input){net->in.n, x, net->parameters};
+    const float *x = i == 0 ? net->in.x : segment_last(&net->segments[i - 1])->y;
+    return (segment_input){net->in.n, x, net->parameters};
 }
 
 status network_forward(network *net, const batch *in, network_mode mode)
@@ -436,12 +440,12 @@ status network_forward(network *net, const batch *in, network_mode mode)
     net->mode = mode;
     net->before.y = (float *)in->x; /* it is only read */
     TRY(net->dev->ops->begin_forward(net->dev, net->parameters, net->count));
-    for (size_t i = 0; i < net->n_passes; i++) {
-        const pass *p = &net->passes[i];
-        pass_input input = input_of(net, i);
-        dropout drop = layer_dropout(pass_last(p), in, mode, net->options.seed);
-        device_span_begin(net->dev, pass_name(p), "forward");
-        TRY(pass_forward(net->dev, p, &input, &drop));
+    for (size_t i = 0; i < net->n_segments; i++) {
+        const segment *p = &net->segments[i];
+        segment_input input = input_of(net, i);
+        dropout drop = layer_dropout(segment_last(p), in, mode, net->options.seed);
+        device_span_begin(net->dev, segment_name(p), "forward");
+        TRY(segment_forward(net->dev, p, &input, &drop));
         device_span_end(net->dev);
     }
     return STATUS_OK;
@@ -506,8 +510,8 @@ status network_backward(network *net, bool accumulate, grad_ready_fn ready, void
     return network_backward_from(net, accumulate, ready, ctx);
 }
 
-/* The gradients of a pass's layers are final. */
-static status tell_ready(const network *net, const pass *p, grad_ready_fn ready, void *ctx)
+/* The gradients of a segment's layers are final. */
+static status tell_ready(const network *net, const segment *p, grad_ready_fn ready, void *ctx)
 {
     for (size_t i = p->n; ready != NULL && i-- > 0;) {
         const layer *lay = &p->layers[i];
@@ -521,16 +525,16 @@ static status tell_ready(const network *net, const pass *p, grad_ready_fn ready,
 status network_backward_from(network *net, bool accumulate, grad_ready_fn ready, void *ctx)
 {
     ASSERT(net->mode == NETWORK_TRAIN);
-    for (size_t i = net->n_passes; i-- > 0;) {
-        const pass *p = &net->passes[i];
-        pass_input in = input_of(net, i);
-        device_span_begin(net->dev, pass_name(p), "backward");
-        TRY(pass_backward_weights(net->dev, p, &in, net->gradients, accumulate));
+    for (size_t i = net->n_segments; i-- > 0;) {
+        const segment *p = &net->segments[i];
+        segment_input in = input_of(net, i);
+        device_span_begin(net->dev, segment_name(p), "backward");
+        TRY(segment_backward_weights(net->dev, p, &in, net->gradients, accumulate));
         TRY(tell_ready(net, p, ready, ctx));
         if (i > 0)
-            TRY(pass_backward_data(net->dev, p, &in, pass_last(&net->passes[i - 1])));
+            TRY(segment_backward_data(net->dev, p, &in, segment_last(&net->segments[i - 1])));
         else if (net->before.spec != NULL)
-            TRY(pass_backward_data(net->dev, p, &in, &net->before));
+            TRY(segment_backward_data(net->dev, p, &in, &net->before));
         device_span_end(net->dev);
     }
     return STATUS_OK;
@@ -605,8 +609,8 @@ void network_inject_dropout(network *net, int index, const uint8_t *keep)
 
 status network_reorder(network *net, const float *from, float *to, network_order way)
 {
-    for (size_t i = 0; i < net->n_passes; i++)
-        TRY(pass_reorder(net->dev, &net->passes[i], from, to, way == NETWORK_IMPORT));
+    for (size_t i = 0; i < net->n_segments; i++)
+        TRY(segment_reorder(net->dev, &net->segments[i], from, to, way == NETWORK_IMPORT));
     return STATUS_OK;
 }
 
