@@ -603,26 +603,27 @@ static checkpoint_arenas states_of(const holder *of)
     return states;
 }
 
-static float *arena_of(const holder *of, size_t arena)
+float *checkpoint_arena(network *net, optimizer *opt, size_t arena)
 {
     const char *names[OPTIMIZER_MAX_STATES];
     float *states[OPTIMIZER_MAX_STATES];
     if (arena == 0)
-        return network_parameters(of->net);
-    ASSERT(arena <= optimizer_states(of->opt, names, states));
-    return states[arena - 1];
+        return network_parameters(net);
+    return arena <= optimizer_states(opt, names, states) ? states[arena - 1] : NULL;
 }
 
 static status read_arena(const holder *of, size_t arena, float *host)
 {
-    return of->access != NULL ? of->access->read(of->access->ctx, arena, host)
-                              : network_export(of->net, arena_of(of, arena), host);
+    return of->access != NULL
+               ? of->access->read(of->access->ctx, arena, host)
+               : network_export(of->net, checkpoint_arena(of->net, of->opt, arena), host);
 }
 
 static status write_arena(const holder *of, size_t arena, const float *host)
 {
-    return of->access != NULL ? of->access->write(of->access->ctx, arena, host)
-                              : network_import(of->net, host, arena_of(of, arena));
+    return of->access != NULL
+               ? of->access->write(of->access->ctx, arena, host)
+               : network_import(of->net, host, checkpoint_arena(of->net, of->opt, arena));
 }
 
 enum { TENSOR_NAME_BYTES = 64, MAX_TENSORS = OPTIMIZER_MAX_STATES * NETWORK_MAX_PARAMETERS };

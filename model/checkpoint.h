@@ -92,6 +92,9 @@ typedef struct checkpoint_access {
     void *ctx;
 } checkpoint_access;
 
+/* This process's memory of an arena; NULL if the optimizer has fewer states. */
+float *checkpoint_arena(network *net, optimizer *opt, size_t arena);
+
 /* Saves, then deletes older checkpoints until state->keep are left, and replaces
  * <run_dir>/model.safetensors. Kept are the newest; if more than one is, that of state->saved_step,
  * which is known to be good, is among them. That of state->best_step stays beside them; if it is

@@ -57,7 +57,7 @@ static status check(const options *opts, int world_size)
     if (opts->clip_grad_norm > 0)
         return FAIL(STATUS_INVALID, "--mode=pipeline: with --clip-grad-norm each stage would know "
                                     "the norm of its own gradients only: leave it out");
-    if (opts->amp != NULL && strcmp(opts->amp, "fp16") == 0)
+    if (strcmp(opts->amp, "fp16") == 0)
         return FAIL(STATUS_INVALID, "--mode=pipeline: with --amp=fp16 each stage would see an "
                                     "overflow of its own gradients only: give --amp=bf16");
     return strategy_ranks_check(opts);
@@ -238,10 +238,9 @@ static void add_dinput(const rank_context *rank, const pipeline *p, int m, excha
 /* Micro-batch m of `whole`. Only the first stage reads its pixels. */
 static void cut(const rank_context *rank, const pipeline *p, const batch *whole, int m)
 {
-    enum { PIXELS = 28 * 28 };
     flight *f = flight_of(p, m);
     size_t first = (size_t)(m * chunk_size(whole->n, p->micro_batches));
-    size_t row_bytes = PIXELS * device_element_bytes(rank->dev);
+    size_t row_bytes = DATASET_PIXELS * device_element_bytes(rank->dev);
     f->in = *whole;
     f->in.n = chunk_rows(whole->n, p->micro_batches, m);
     f->in.x = p->stage > 0 ? f->x : (const float *)((const char *)whole->x + first * row_bytes);
@@ -399,10 +398,7 @@ static size_t stage_range(const rank_context *rank, int stage, size_t *count)
 
 static float *arena_of(rank_context *rank, size_t arena)
 {
-    const char *names[OPTIMIZER_MAX_STATES];
-    float *states[OPTIMIZER_MAX_STATES];
-    (void)optimizer_states(strategy_optimizer(rank->strategy), names, states);
-    return arena == 0 ? network_parameters(rank->net) : states[arena - 1];
+    return checkpoint_arena(rank->net, strategy_optimizer(rank->strategy), arena);
 }
 
 static status read_own(rank_context *rank, size_t arena, float *own)

@@ -110,13 +110,10 @@ static status optimizer_step_of_slice(rank_context *rank, void *self)
     return process_group_run(rank->group, &c, rank->dev->stream);
 }
 
-/* One of the optimizer's states, in device memory: slice_count floats. */
-static float *state_of(const rank_context *rank, size_t arena)
+/* slice_count floats of one of the optimizer's states; NULL: a slice of padding has none. */
+static float *own_state(const rank_context *rank, size_t arena)
 {
-    const char *names[OPTIMIZER_MAX_STATES];
-    float *states[OPTIMIZER_MAX_STATES];
-    size_t n = optimizer_states(strategy_optimizer(rank->strategy), names, states);
-    return arena - 1 < n ? states[arena - 1] : NULL; /* a slice of padding has none */
+    return checkpoint_arena(rank->net, strategy_optimizer(rank->strategy), arena);
 }
 
 /* Host memory for a slice, and on rank 0 for all of them; in one block, which `own` begins. */
@@ -132,7 +129,7 @@ static status alloc_slices(const rank_context *rank, float **own, float **all)
 static status gather_slices(rank_context *rank, size_t arena, float *own, float *all)
 {
     device *dev = rank->dev;
-    const float *state = state_of(rank, arena);
+    const float *state = own_state(rank, arena);
     const collective c = {.kind = COLLECTIVE_GATHER,
                           .type = DTYPE_F32,
                           .in = own,
@@ -162,7 +159,7 @@ static status read_state(rank_context *rank, void *self, size_t arena, float *ho
 static status scatter_slices(rank_context *rank, size_t arena, float *own, const float *all)
 {
     device *dev = rank->dev;
-    float *state = state_of(rank, arena);
+    float *state = own_state(rank, arena);
     const collective c = {.kind = COLLECTIVE_SCATTER,
                           .type = DTYPE_F32,
                           .in = rank->place.rank == 0 ? all : NULL,

@@ -97,7 +97,7 @@ static status check_weights(trainer *t)
     bool finite = true;
     TRY(network_is_finite(rank->net, &finite));
     int64_t all_finite = finite;
-    if (strategy_access(rank->strategy) != NULL)
+    if (strategy_of(rank->opts)->cuts_model)
         TRY(process_group_all_reduce(rank->group, &all_finite, 1, DTYPE_I64, REDUCE_MIN, NULL));
     if (all_finite == 0)
         note_diverged(t, "a weight");
