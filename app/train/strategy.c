@@ -163,7 +163,7 @@ optimizer *strategy_optimizer(const strategy *s)
 
 optimizer *strategy_shared_optimizer(const strategy *s)
 {
-    return s->ops.part == NULL ? s->opt : NULL;
+    return s->ops.part == NULL && !s->ops.facts.cuts_model ? s->opt : NULL;
 }
 
 void strategy_plan_step(strategy *s, float lr, step_plan *plan)

@@ -63,32 +63,34 @@ static status check(const options *opts, int world_size)
     return strategy_ranks_check(opts);
 }
 
-/* Which of n parts stage `stage` of `stages` begins with. */
-static int first_part(int n, int stage, int stages)
+/* Which of the model's parts a stage has; returns how many. */
+static int stage_parts(const rank_context *rank, int stage, int *first)
 {
-    return stage * n / stages;
+    int parts = network_parts(rank->settings.model), stages = rank->place.world_size;
+    *first = stage * parts / stages;
+    return (stage + 1) * parts / stages - *first;
+}
+
+/* Where its parameters are among the model's, and how many. */
+static size_t stage_range(const rank_context *rank, int stage, size_t *count)
+{
+    int first, n = stage_parts(rank, stage, &first);
+    *count = network_part_count(rank->settings.model, first, n);
+    return network_part_count(rank->settings.model, 0, first);
 }
 
 static void share_network(const rank_context *rank, network_share *out)
 {
-    model_kind kind = rank->settings.model;
-    int parts = network_parts(kind), n = rank->place.world_size, s = rank->place.rank;
-    out->first_part = first_part(parts, s, n);
-    out->n_parts = first_part(parts, s + 1, n) - out->first_part;
-    out->gradients = network_part_count(kind, out->first_part, out->n_parts) + PREEMPT_FLOATS;
+    size_t count;
+    (void)stage_range(rank, rank->place.rank, &count);
+    out->n_parts = stage_parts(rank, rank->place.rank, &out->first_part);
+    out->gradients = count + PREEMPT_FLOATS;
 }
 
 /* All stages see each batch. The last one has its loss. */
 static void share_data(const rank_context *rank, data_parallel *out)
 {
     *out = (data_parallel){0, 1, .scores = rank->place.rank + 1 == rank->place.world_size};
-}
-
-static optimizer_part part_of_stage(rank_context *rank, void *self)
-{
-    (void)self;
-    return (optimizer_part){network_parameters(rank->net), network_gradients(rank->net),
-                            network_count(rank->net)};
 }
 
 /* Parameters and gradients are the rank's network's. */
@@ -386,16 +388,6 @@ static status evaluate(rank_context *rank, void *self, const batch *in)
     return p->stage + 1 == p->stages ? network_score(f->net) : STATUS_OK;
 }
 
-/* Where stage `stage`'s parameters are among the model's, and how many. */
-static size_t stage_range(const rank_context *rank, int stage, size_t *count)
-{
-    model_kind kind = rank->settings.model;
-    int n = network_parts(kind), stages = rank->place.world_size;
-    int first = first_part(n, stage, stages);
-    *count = network_part_count(kind, first, first_part(n, stage + 1, stages) - first);
-    return first > 0 ? network_part_count(kind, 0, first) : 0;
-}
-
 static float *arena_of(rank_context *rank, size_t arena)
 {
     return checkpoint_arena(rank->net, strategy_optimizer(rank->strategy), arena);
@@ -489,7 +481,6 @@ const strategy_ops strategy_pipeline = {
     .close = close_stage,
     .data_parallel = share_data,
     .network = share_network,
-    .part = part_of_stage,
     .share_state = keep_state,
     .read_state = read_state,
     .write_state = write_state,
