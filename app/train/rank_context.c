@@ -129,9 +129,11 @@ static store *store_of(const rank_context *rank)
     return rank->rdzv != NULL ? rendezvous_store(rank->rdzv) : NULL;
 }
 
-static status interrupted(void *group)
+static status interrupted(void *ctx)
 {
-    return process_group_check(group);
+    const rank_context *rank = ctx;
+    TRY(process_group_check(rank->group));
+    return mesh_check(&rank->mesh);
 }
 
 static size_t hook_bytes(const rank_context *rank)
@@ -177,8 +179,8 @@ static status open_group(rank_context *rank)
     TRY(process_group_create(&settings, &rank->group));
     elastic_set_group(rank->link, rank->group);
     rank->dev->interrupted = interrupted;
-    rank->dev->interrupted_ctx = rank->group;
-    return STATUS_OK;
+    rank->dev->interrupted_ctx = rank;
+    return mesh_open(&rank->mesh, rank->group);
 }
 
 static int forward_batch(const rank_context *rank)
@@ -240,8 +242,8 @@ static status open_loader(rank_context *rank)
     loader_options settings = {.batch_size = rank->settings.batch_size,
                                .accum = (int)rank->opts->accum,
                                .sampler = {.samples = rank->train_set.count,
-                                           .rank = rank->data.rank,
-                                           .world_size = rank->data.world_size,
+                                           .rank = rank->sharing.rank,
+                                           .world_size = rank->sharing.world_size,
                                            .seed = (uint64_t)rank->opts->seed,
                                            .shuffle = rank->opts->shuffle,
                                            .drop_last = rank->opts->drop_last},
@@ -273,7 +275,8 @@ static status join(rank_context *rank)
     TRY(rendezvous_join(&rank->place, rank->opts->join_timeout * 1000, rank->opts->timeout * 1000,
                         &rank->rdzv));
     rank->place = *rendezvous_joined(rank->rdzv);
-    rank->data = strategy_data_parallel(rank);
+    TRY(strategy_place(rank->opts, rank->place.rank, rank->place.world_size, &rank->mesh));
+    rank->sharing = strategy_data_sharing(rank);
     return STATUS_OK;
 }
 
@@ -315,8 +318,8 @@ static status start_trace(rank_context *rank)
 /* This rank's contiguous part of a set that is not trained on, on the device. */
 static status open_part(rank_context *rank, const dataset *set, loader **out)
 {
-    uint32_t first = rank_context_first_tested(rank, set, rank->data.rank);
-    uint32_t end = rank_context_first_tested(rank, set, rank->data.rank + 1);
+    uint32_t first = rank_context_first_tested(rank, set, rank->sharing.rank);
+    uint32_t end = rank_context_first_tested(rank, set, rank->sharing.rank + 1);
     int64_t batch_size = network_max_batch(rank->net);
     if (rank->opts->test_batch_size < batch_size)
         batch_size = rank->opts->test_batch_size;
@@ -428,6 +431,7 @@ void rank_context_close_group(rank_context *rank)
     if (rank->dev != NULL)
         rank->dev->interrupted = NULL;
     elastic_set_group(rank->link, NULL);
+    mesh_close(&rank->mesh);
     process_group_destroy(rank->group);
     rank->group = NULL;
 }

@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "dist/health/rank_status.h"
+#include "dist/mesh.h"
 #include "dist/process_group/process_group.h"
 #include "dist/rendezvous.h"
 #include "kernels/ops.h"
@@ -28,7 +29,8 @@ struct elastic; /* app/train/elastic.h */
 typedef struct rank_context {
     const options *opts;
     rendezvous_place place;
-    data_parallel data;   /* from the rendezvous on */
+    mesh mesh;            /* from the rendezvous on; its groups as long as `group` */
+    data_sharing sharing; /* from the rendezvous on */
     struct elastic *link; /* with the agent of an elastic job; borrowed; NULL: it is none */
     rank_settings settings;
 
@@ -65,21 +67,21 @@ typedef struct rank_context {
 /* The world that this rank is one of, in a checkpoint's words. */
 static inline run_world rank_context_world(const rank_context *rank)
 {
-    return (run_world){rank->data.world_size, rank->settings.batch_size, rank->opts->accum,
+    return (run_world){rank->sharing.world_size, rank->settings.batch_size, rank->opts->accum,
                        rank->settings.schedule.lr};
 }
 
 /* Images of all ranks in one optimizer step. */
 static inline int64_t rank_context_global_batch(const rank_context *rank)
 {
-    return (int64_t)rank->data.world_size * rank->settings.batch_size * rank->opts->accum;
+    return (int64_t)rank->sharing.world_size * rank->settings.batch_size * rank->opts->accum;
 }
 
 /* The first image of that rank's part of val_set or test_set: it ends at that of the next one. */
 static inline uint32_t rank_context_first_tested(const rank_context *rank, const dataset *set,
                                                  int number)
 {
-    uint64_t count = set->count, world = (uint64_t)rank->data.world_size;
+    uint64_t count = set->count, world = (uint64_t)rank->sharing.world_size;
     return (uint32_t)(count * (uint64_t)number / world);
 }
 

@@ -10,7 +10,9 @@
 static status read_batch(const options *o, int world_size, bool is_elastic, int *out)
 {
     int64_t per_rank = o->batch_size;
-    int sharing = strategy_of(o)->cuts_model ? 1 : world_size; /* a batch's samples */
+    mesh placed;
+    TRY(strategy_place(o, 0, world_size, &placed));
+    int sharing = strategy_of(o)->cuts_model ? placed.dp.world_size : world_size; /* its samples */
     if (o->global_batch_size > 0) {
         int64_t parts = (int64_t)sharing * o->accum;
         if (o->global_batch_size % parts != 0 && !is_elastic)

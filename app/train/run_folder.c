@@ -522,7 +522,7 @@ static status check_place(const char *path, const rank_context *rank, const chec
     if (was->at.epoch_first > (int64_t)rank->train_set.count)
         return FAIL(STATUS_INVALID, "%s: \"epoch_first\" is %" PRId64 ", of %u images", path,
                     was->at.epoch_first, rank->train_set.count);
-    if (was->at.world_changes > 0 || was->world.size != rank->data.world_size)
+    if (was->at.world_changes > 0 || was->world.size != rank->sharing.world_size)
         return STATUS_OK;
     int64_t missing = was->at.epoch * steps + was->at.step_in_epoch - was->at.step;
     bool dry = steps > 1 && missing % (steps - 1) == 0 && missing / (steps - 1) <= was->at.epoch;

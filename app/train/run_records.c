@@ -90,7 +90,8 @@ static void estimate_end(pace *p, const rank_context *rank, const step_facts *f)
 static void pace_note(pace *p, const rank_context *rank, const step_facts *f)
 {
     double elapsed_s = clock_seconds(f->now_ns - p->epoch_started_ns);
-    p->images_per_s = (double)f->samples * rank->data.world_size / (elapsed_s > 0 ? elapsed_s : 1);
+    p->images_per_s =
+        (double)f->samples * rank->sharing.world_size / (elapsed_s > 0 ? elapsed_s : 1);
     p->steps_per_s = p->images_per_s / (double)rank_context_global_batch(rank);
     estimate_end(p, rank, f);
 }
@@ -344,6 +345,17 @@ static void resume_header(progress *p, int64_t epoch, int64_t step)
         progress_line(p, "resuming after %s", place);
 }
 
+/* --mesh: who lies where. */
+static void draw_mesh(progress *p)
+{
+    char line[LINE_BYTES];
+    const mesh *m = &p->rank->mesh;
+    for (int i = 0; i <= m->dp.world_size && p->rank->opts->mesh != NULL; i++) {
+        mesh_draw_line(m, i, line, sizeof line);
+        progress_line(p, "%s", line);
+    }
+}
+
 void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int64_t start_step)
 {
     if (p->style == PROGRESS_PYTORCH)
@@ -359,16 +371,22 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
                   MNIST_DDP_VERSION, model_kind_name(s->model), network_model_count(rank->net),
                   optimizer_kind_name(s->optimizer.kind), s->schedule.lr, scaled, plan,
                   (long long)o->seed);
-    char accum[32] = "";
+    char accum[32] = "", devices[32];
+    const mesh *m = &rank->mesh;
+    int n = snprintf(devices, sizeof devices, "%d", rank->place.world_size * s->replicas);
+    if (m->dp.world_size > 1 && m->model.world_size > 1)
+        snprintf(devices + n, sizeof devices - (size_t)n, " (%d x %d)", m->dp.world_size,
+                 m->model.world_size);
     if (o->accum > 1)
         snprintf(accum, sizeof accum, " x accum %lld", (long long)o->accum);
     progress_line(p,
-                  "%s: %d %s batch %d%s = global batch %lld; backend %s; device %s, %d thread%s "
+                  "%s: %s %s batch %d%s = global batch %lld; backend %s; device %s, %d thread%s "
                   "per %s",
-                  how->title, rank->place.world_size * s->replicas, how->cuts_model ? "with" : "x",
+                  how->title, devices, how->cuts_model ? "with" : "x",
                   chunk_size(s->batch_size, s->replicas), accum,
                   (long long)rank_context_global_batch(rank), strategy_backend(rank->strategy),
                   rank->dev->ops->name, s->threads, s->threads == 1 ? "" : "s", how->unit);
+    draw_mesh(p);
     if (rank->dev->emulation != NULL)
         progress_line(p, "NO GPU: %s", rank->dev->emulation);
     const char *folder = rank->location.folder[0] != '\0' ? rank->location.folder : "in memory";
@@ -542,7 +560,7 @@ static bool keeps_step(const run_records *r, const step_facts *f)
 
 static void keep_step(run_records *r, const step_facts *f)
 {
-    double images = (double)(f->samples - r->rate_since) * r->rank->data.world_size;
+    double images = (double)(f->samples - r->rate_since) * r->rank->sharing.world_size;
     metrics_entry entry = {.event = METRICS_STEP,
                            .step = f->number,
                            .epoch = f->epoch,

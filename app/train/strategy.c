@@ -64,6 +64,8 @@ status strategy_check(const options *opts, int world_size)
     if (hooks && ops_of(opts) != &strategy_ddp)
         return FAIL(STATUS_INVALID, "--comm-hook=%s is for --mode=ddp: here it is %s",
                     opts->comm_hook, ops_of(opts)->facts.name);
+    mesh placed;
+    TRY(strategy_place(opts, 0, world_size, &placed));
     return ops_of(opts)->check(opts, world_size);
 }
 
@@ -80,13 +82,26 @@ bool strategy_can_commit(const options *opts)
     return !ops->facts.is_central && ops->run_step == NULL && ops->part == NULL;
 }
 
-data_parallel strategy_data_parallel(const rank_context *rank)
+status strategy_place(const options *opts, int rank, int world_size, mesh *out)
 {
-    const strategy_ops *ops = ops_of(rank->opts);
-    data_parallel all = {rank->place.rank, rank->place.world_size, .scores = true};
-    if (ops->data_parallel != NULL)
-        ops->data_parallel(rank, &all);
-    return all;
+    const strategy_facts *how = strategy_of(opts);
+    if (opts->mesh != NULL && how->axis == NULL)
+        return FAIL(STATUS_INVALID,
+                    "--mesh=%.60s: with --mode=%s all ranks lie along dp: leave it out, or give "
+                    "--mode=pipeline for the axis pp",
+                    opts->mesh, how->name);
+    status st = mesh_place(opts->mesh, how->axis, rank, world_size, out);
+    return st == STATUS_OK ? st : status_context(st, "--mesh, with --mode=%s", how->name);
+}
+
+/* Ranks along the model axis work on the same samples if they have parts of one network. */
+data_sharing strategy_data_sharing(const rank_context *rank)
+{
+    const mesh *m = &rank->mesh;
+    if (!strategy_of(rank->opts)->cuts_model)
+        return (data_sharing){rank->place.rank, rank->place.world_size, .scores = true};
+    return (data_sharing){m->dp.rank, m->dp.world_size,
+                          .scores = m->model.rank + 1 == m->model.world_size};
 }
 
 network_share strategy_network(const rank_context *rank)
@@ -237,7 +252,8 @@ static status share_loss_scaling(rank_context *rank, int root)
     return rank_context_set_loss_scaling(rank, &scaling);
 }
 
-/* Each rank gets all of it. Before the first step the optimizer has no state yet. */
+/* Each rank that has the same part of the network gets all of it. Before the first step the
+ * optimizer has no state yet. */
 static status share_all(strategy *s, int root)
 {
     rank_context *rank = s->rank;
@@ -245,9 +261,9 @@ static status share_all(strategy *s, int root)
     float *states[OPTIMIZER_MAX_STATES];
     size_t n = optimizer_states(s->opt, names, states);
     TRY(strategy_ranks_share_parameters(rank, s->self, root));
-    for (size_t i = 0; i < n && optimizer_steps(s->opt) > 0; i++)
-        TRY(process_group_broadcast(rank->group, states[i], optimizer_count(s->opt), DTYPE_F32,
-                                    root, rank->dev->stream));
+    for (size_t i = 0; i < n && optimizer_steps(s->opt) > 0 && rank->mesh.dp.group != NULL; i++)
+        TRY(process_group_broadcast(rank->mesh.dp.group, states[i], optimizer_count(s->opt),
+                                    DTYPE_F32, root, rank->dev->stream));
     return STATUS_OK;
 }
 
@@ -462,9 +478,28 @@ status strategy_ranks_optimizer_step(rank_context *rank, void *self)
 
 status strategy_ranks_share_parameters(rank_context *rank, void *self, int root)
 {
+    process_group *sharing = rank->mesh.dp.group;
     (void)self;
-    return process_group_broadcast(rank->group, network_parameters(rank->net),
-                                   network_count(rank->net), DTYPE_F32, root, rank->dev->stream);
+    return sharing != NULL ? process_group_broadcast(sharing, network_parameters(rank->net),
+                                                     network_count(rank->net), DTYPE_F32, root,
+                                                     rank->dev->stream)
+                           : STATUS_OK;
+}
+
+status strategy_ranks_average_gradients(rank_context *rank)
+{
+    const collective mean = {.kind = COLLECTIVE_ALL_REDUCE,
+                             .op = REDUCE_SUM,
+                             .type = DTYPE_F32,
+                             .in = rank->gradients,
+                             .out = rank->gradients,
+                             .count = network_count(rank->net) + PREEMPT_FLOATS,
+                             .prescale = 1.0f / (float)rank->mesh.dp.world_size,
+                             .label = "gradients of the same part"};
+    if (rank->mesh.dp.group == NULL)
+        return STATUS_OK;
+    TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
+    return process_group_run(rank->mesh.dp.group, &mean, rank->dev->stream);
 }
 
 const char *strategy_ranks_backend(const rank_context *rank, void *self)
@@ -478,5 +513,6 @@ device_use strategy_ranks_use(const rank_context *rank, void *self, int index)
     uint64_t sent = 0, received = 0;
     (void)self, (void)index;
     process_group_traffic(rank->group, &sent, &received);
+    mesh_add_traffic(&rank->mesh, &sent, &received);
     return (device_use){(int64_t)sent, (int64_t)received, rank->dev->memory_peak};
 }

@@ -19,6 +19,7 @@
 #include "app/options/options.h"
 #include "app/train/timeline.h"
 #include "base/status.h"
+#include "dist/mesh.h"
 #include "kernels/batch.h"
 #include "kernels/ops.h"
 #include "kernels/step.h"
@@ -43,8 +44,9 @@ typedef struct strategy_facts {
     int least_ranks;           /* that make sense; 0: 1 */
     bool is_central;           /* gradients are added up in one place, in an order of its own: other
                                   numbers of devices give other bits */
-    bool cuts_model;           /* a rank has a part of the network: --batch-size is all of theirs */
-    bool can_be_captured;      /* one thread enqueues all of a step: a graph can record it */
+    const char *axis;     /* of --mesh, along which ranks share a network; NULL: there is none */
+    bool cuts_model;      /* a rank has a part of the network: --batch-size is all of theirs */
+    bool can_be_captured; /* one thread enqueues all of a step: a graph can record it */
 } strategy_facts;
 
 /* A row is STRATEGY_<first>, and a table of functions, strategy_<second>. */
@@ -59,10 +61,10 @@ typedef enum strategy_kind { STRATEGIES(STRATEGY_KIND) STRATEGY_COUNT } strategy
 const strategy_facts *strategy_about(strategy_kind kind);
 
 /* The ranks that share an epoch's samples: DistributedSampler's rank and num_replicas. */
-typedef struct data_parallel {
+typedef struct data_sharing {
     int rank, world_size;
     bool scores; /* losses and hits of its samples count as this rank's; else they are another's */
-} data_parallel;
+} data_sharing;
 
 /* What a rank has of the network. A rank's wish to stop stands after the gradients; what all ranks
  * wish comes back there, or after the parameters if they have an array. */
@@ -90,8 +92,11 @@ status strategy_replicas(const options *opts, int *out);
  * may go on without a rank that is lost (strategy_commit_open). */
 bool strategy_can_commit(const options *opts);
 
+/* Where a rank lies, by --mesh and --mode. STATUS_INVALID, with what to type. */
+status strategy_place(const options *opts, int rank, int world_size, mesh *out);
+
 /* Before network, loader and strategy of the rank are opened. */
-data_parallel strategy_data_parallel(const struct rank_context *rank);
+data_sharing strategy_data_sharing(const struct rank_context *rank);
 network_share strategy_network(const struct rank_context *rank);
 
 /* Network and loader of the rank are open, and stay so until the close. Its process group is open

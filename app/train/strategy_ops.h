@@ -30,8 +30,6 @@ typedef struct strategy_ops {
      * NULL. */
     void (*close)(void *self);
 
-    /* Which ranks share a batch's samples, and which of them this is; NULL: all do. Before open. */
-    void (*data_parallel)(const rank_context *rank, data_parallel *out);
     /* What this rank has of the network; NULL: all, and no array of parameters. Before open. */
     void (*network)(const rank_context *rank, network_share *out);
     /* What this rank's optimizer steps; NULL: all of the network. */
@@ -77,7 +75,10 @@ status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, 
 /* Clips the gradients if --clip-grad-norm says so, then steps the optimizer. */
 status strategy_ranks_optimizer_step(rank_context *rank, void *self);
 
-/* Rank `root`'s parameters are those of all. */
+/* Of ranks with the same part of the network, with their wish to stop: one all-reduce. */
+status strategy_ranks_average_gradients(rank_context *rank);
+
+/* Rank `root`'s parameters are those of all; with a mesh, of all with the same part of the network. */
 status strategy_ranks_share_parameters(rank_context *rank, void *self, int root);
 
 /* Through the ranks' process group. */

@@ -38,19 +38,25 @@ typedef struct pipeline {
 static status check(const options *opts, int world_size)
 {
     model_kind kind = MODEL_MLP;
+    mesh placed;
     TRY(model_kind_parse(opts->model, &kind));
-    if (world_size < 2)
-        return FAIL(STATUS_INVALID, "--mode=pipeline: one rank is no pipeline: give "
-                                    "--nproc-per-node=2 or more, or --mode=single");
-    if (world_size > network_parts(kind))
-        return FAIL(
-            STATUS_INVALID,
-            "--mode=pipeline: --model=%s can be cut into %d stages at most, this job has %d "
-            "ranks: give --nproc-per-node=%d",
-            opts->model, network_parts(kind), world_size, network_parts(kind));
-    if (opts->stages > 0 && opts->stages != world_size)
-        return FAIL(STATUS_INVALID, "--stages=%lld: a rank is a stage, and this job has %d ranks",
-                    (long long)opts->stages, world_size);
+    TRY(strategy_place(opts, 0, world_size, &placed));
+    int stages = placed.model.world_size, most = network_parts(kind);
+    if (stages < 2)
+        return FAIL(STATUS_INVALID,
+                    "--mode=pipeline: one rank is no pipeline: give "
+                    "--nproc-per-node=2 or more, or --mode=%s",
+                    world_size > 1 ? "ddp" : "single");
+    if (stages > most)
+        return FAIL(STATUS_INVALID,
+                    "--mode=pipeline: --model=%s can be cut into %d stages at most, this job has "
+                    "%d: give --nproc-per-node=%d, or several pipelines as in --mesh=dp=2,pp=%d",
+                    opts->model, most, stages, most, most);
+    if (opts->stages > 0 && opts->stages != stages)
+        return FAIL(STATUS_INVALID,
+                    "--stages=%lld: this job has %d, a rank each: give --mesh "
+                    "for several pipelines",
+                    (long long)opts->stages, stages);
     if (opts->scale_lr)
         return FAIL(STATUS_INVALID, "--mode=pipeline: --scale-lr is for ranks with a batch each, "
                                     "and all stages share one: leave it out, or give --lr");
@@ -66,7 +72,7 @@ static status check(const options *opts, int world_size)
 /* Which of the model's parts a stage has; returns how many. */
 static int stage_parts(const rank_context *rank, int stage, int *first)
 {
-    int parts = network_parts(rank->settings.model), stages = rank->place.world_size;
+    int parts = network_parts(rank->settings.model), stages = rank->mesh.model.world_size;
     *first = stage * parts / stages;
     return (stage + 1) * parts / stages - *first;
 }
@@ -82,15 +88,9 @@ static size_t stage_range(const rank_context *rank, int stage, size_t *count)
 static void share_network(const rank_context *rank, network_share *out)
 {
     size_t count;
-    (void)stage_range(rank, rank->place.rank, &count);
-    out->n_parts = stage_parts(rank, rank->place.rank, &out->first_part);
+    (void)stage_range(rank, rank->mesh.model.rank, &count);
+    out->n_parts = stage_parts(rank, rank->mesh.model.rank, &out->first_part);
     out->gradients = count + PREEMPT_FLOATS;
-}
-
-/* All stages see each batch. The last one has its loss. */
-static void share_data(const rank_context *rank, data_parallel *out)
-{
-    *out = (data_parallel){0, 1, .scores = rank->place.rank + 1 == rank->place.world_size};
 }
 
 /* Parameters and gradients are the rank's network's. */
@@ -146,8 +146,8 @@ static status open_stage(rank_context *rank, void **self)
     pipeline *p = NULL;
     TRY(memory_alloc(sizeof *p, (void **)&p));
     *p = (pipeline){.dev = rank->dev,
-                    .stage = rank->place.rank,
-                    .stages = rank->place.world_size,
+                    .stage = rank->mesh.model.rank,
+                    .stages = rank->mesh.model.world_size,
                     .micro_batches = (int)rank->opts->micro_batches,
                     .gpipe = strcmp(rank->opts->pipeline_schedule, "gpipe") == 0};
     status st = open_flights(rank, p);
@@ -170,8 +170,8 @@ static collective message(const rank_context *rank, collective_kind kind, const 
                         .out = sends ? NULL : (void *)data,
                         .count = (size_t)n * elements * device_element_bytes(rank->dev),
                         .root = peer,
-                        .label = peer > rank->place.rank ? "with the next stage"
-                                                         : "with the stage before"};
+                        .label = peer > rank->mesh.model.rank ? "with the next stage"
+                                                              : "with the stage before"};
 }
 
 /* Up to two messages at once, so that two stages can exchange. */
@@ -186,10 +186,11 @@ static status run_exchange(rank_context *rank, exchange *e)
     if (e->n == 0)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_STAGE));
-    TRY(process_group_batch_isend_irecv(rank->group, e->list, e->n, rank->dev->stream, works));
+    TRY(process_group_batch_isend_irecv(rank->mesh.model.group, e->list, e->n, rank->dev->stream,
+                                        works));
     status st = STATUS_OK;
     for (int i = 0; i < e->n; i++) {
-        status one = process_group_wait(rank->group, works[i], NULL);
+        status one = process_group_wait(rank->mesh.model.group, works[i], NULL);
         st = st == STATUS_OK ? one : st;
     }
     *e = (exchange){0};
@@ -338,7 +339,8 @@ static status run_gpipe(rank_context *rank, pipeline *p, const batch *whole, int
     return STATUS_OK;
 }
 
-/* The wishes of all stages to stop, and the last one's totals. */
+/* The wishes of all stages to stop, and the last one's totals. (Those of other pipelines have come
+ * with the gradients.) */
 static status tell_all(rank_context *rank)
 {
     const collective wish = {.kind = COLLECTIVE_ALL_REDUCE,
@@ -349,9 +351,10 @@ static status tell_all(rank_context *rank)
                              .count = PREEMPT_FLOATS,
                              .label = "the wish to stop"};
     TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
-    TRY(process_group_run(rank->group, &wish, rank->dev->stream));
-    return process_group_broadcast(rank->group, (void *)network_totals(rank->net), sizeof(score),
-                                   DTYPE_U8, rank->place.world_size - 1, rank->dev->stream);
+    TRY(process_group_run(rank->mesh.model.group, &wish, rank->dev->stream));
+    return process_group_broadcast(rank->mesh.model.group, (void *)network_totals(rank->net),
+                                   sizeof(score), DTYPE_U8, rank->mesh.model.world_size - 1,
+                                   rank->dev->stream);
 }
 
 static status run_step(rank_context *rank, void *self, int step)
@@ -366,6 +369,7 @@ static status run_step(rank_context *rank, void *self, int step)
         int n = chunk_count(whole.n, p->micro_batches);
         TRY(p->gpipe ? run_gpipe(rank, p, &whole, n) : run_1f1b(rank, p, &whole, n));
     }
+    TRY(strategy_ranks_average_gradients(rank));
     TRY(tell_all(rank));
     TRY(strategy_ranks_optimizer_step(rank, self));
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
@@ -396,31 +400,36 @@ static float *arena_of(rank_context *rank, size_t arena)
 static status read_own(rank_context *rank, size_t arena, float *own)
 {
     TRY(network_export(rank->net, arena_of(rank, arena), own));
-    return process_group_send(rank->group, own, network_count(rank->net), DTYPE_F32, 0, NULL);
+    return process_group_send(rank->mesh.model.group, own, network_count(rank->net), DTYPE_F32, 0,
+                              NULL);
 }
 
 static status write_own(rank_context *rank, size_t arena, float *own)
 {
-    TRY(process_group_recv(rank->group, own, network_count(rank->net), DTYPE_F32, 0, NULL));
+    TRY(process_group_recv(rank->mesh.model.group, own, network_count(rank->net), DTYPE_F32, 0,
+                           NULL));
     return network_import(rank->net, own, arena_of(rank, arena));
 }
 
-/* Rank 0's stage is the first: its parameters begin the model's. */
+/* Rank 0's stage is the first: its parameters begin the model's. The other stages of its pipeline
+ * give theirs; those of other pipelines have nothing to add. */
 static status read_state(rank_context *rank, void *self, size_t arena, float *host)
 {
     float *own = NULL;
     size_t count;
     (void)self;
-    if (rank->place.rank > 0) {
+    if (rank->mesh.dp.rank > 0)
+        return STATUS_OK;
+    if (rank->mesh.model.rank > 0) {
         TRY(memory_alloc(sizeof *own * network_count(rank->net), (void **)&own));
         status st = read_own(rank, arena, own);
         free(own);
         return st;
     }
     TRY(network_export(rank->net, arena_of(rank, arena), host));
-    for (int stage = 1; stage < rank->place.world_size; stage++) {
+    for (int stage = 1; stage < rank->mesh.model.world_size; stage++) {
         size_t at = stage_range(rank, stage, &count);
-        TRY(process_group_recv(rank->group, host + at, count, DTYPE_F32, stage, NULL));
+        TRY(process_group_recv(rank->mesh.model.group, host + at, count, DTYPE_F32, stage, NULL));
     }
     return STATUS_OK;
 }
@@ -430,24 +439,19 @@ static status write_state(rank_context *rank, void *self, size_t arena, const fl
     float *own = NULL;
     size_t count;
     (void)self;
-    if (rank->place.rank > 0) {
+    if (rank->mesh.dp.rank > 0)
+        return STATUS_OK;
+    if (rank->mesh.model.rank > 0) {
         TRY(memory_alloc(sizeof *own * network_count(rank->net), (void **)&own));
         status st = write_own(rank, arena, own);
         free(own);
         return st;
     }
     TRY(network_import(rank->net, host, arena_of(rank, arena)));
-    for (int stage = 1; stage < rank->place.world_size; stage++) {
+    for (int stage = 1; stage < rank->mesh.model.world_size; stage++) {
         size_t at = stage_range(rank, stage, &count);
-        TRY(process_group_send(rank->group, host + at, count, DTYPE_F32, stage, NULL));
+        TRY(process_group_send(rank->mesh.model.group, host + at, count, DTYPE_F32, stage, NULL));
     }
-    return STATUS_OK;
-}
-
-/* Each stage has drawn its own parameters, or write_state has brought them. */
-static status keep_state(rank_context *rank, void *self, int root)
-{
-    (void)rank, (void)self, (void)root;
     return STATUS_OK;
 }
 
@@ -458,7 +462,7 @@ static void describe(const rank_context *rank, void *self, FILE *out)
         size_t count, at = stage_range(rank, stage, &count);
         const parameter *all = NULL;
         size_t n = network_model_layout(rank->net, &all);
-        fprintf(out, "rank %d has", stage);
+        fprintf(out, "%s %d has", rank->mesh.dp.world_size > 1 ? "stage" : "rank", stage);
         for (size_t i = 0; i < n; i += 2) /* a layer's weight and bias */
             if (all[i].offset >= at && all[i].offset < at + count)
                 fprintf(out, " %.*s", (int)strcspn(all[i].name, "."), all[i].name);
@@ -468,6 +472,10 @@ static void describe(const rank_context *rank, void *self, FILE *out)
             p->micro_batches, p->gpipe ? "gpipe" : "1f1b",
             100.0 * (p->stages - 1) / (p->micro_batches + p->stages - 1));
     fputs("activations go to the next stage, and their gradients come back\n", out);
+    if (rank->mesh.dp.world_size > 1)
+        fprintf(out,
+                "%d pipelines: the same stages average their gradients, one all_reduce a step\n",
+                rank->mesh.dp.world_size);
 }
 
 const strategy_ops strategy_pipeline = {
@@ -475,13 +483,12 @@ const strategy_ops strategy_pipeline = {
               .title = "mode pipeline, stages",
               .unit = "stage",
               .least_ranks = 2,
+              .axis = "pp",
               .cuts_model = true},
     .check = check,
     .open = open_stage,
     .close = close_stage,
-    .data_parallel = share_data,
     .network = share_network,
-    .share_state = keep_state,
     .read_state = read_state,
     .write_state = write_state,
     .run_step = run_step,

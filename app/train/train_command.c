@@ -259,7 +259,7 @@ static status change_world(training *t, const run_world *from, position *at)
                             .drop_last = rank->opts->drop_last};
     double taken = (double)at->step_in_epoch * (double)from->batch_size * (double)from->accum;
     rest.first = taken < (double)UINT32_MAX ? sampler_used(&rest, (uint64_t)taken) : rest.samples;
-    rest.world_size = rank->data.world_size;
+    rest.world_size = rank->sharing.world_size;
     TRY(sampler_check(&rest, &plan));
     at->epoch_first = rest.first;
     at->step_in_epoch = 0;
@@ -458,7 +458,7 @@ static status go_on_from(training *t, int root)
     if (root >= 0 && rank->place.rank == 0)
         say_round(t, root);
     run_folder_continue_sums(rank, from->sums);
-    if (from->world.size > 0 && from->world.size != rank->data.world_size)
+    if (from->world.size > 0 && from->world.size != rank->sharing.world_size)
         TRY(change_world(t, &from->world, &t->trainer.at));
     if (root >= 0)
         return first_does(t, continue_folder, "rank 0 cannot go on in the run's folder");
@@ -533,14 +533,15 @@ static void explain_place(const rank_context *rank, const json_t *run, FILE *out
 static void explain_samples(const rank_context *rank, const json_t *run, FILE *out)
 {
     int64_t n = rank->train_set.count, own = loader_samples(rank->loader);
-    int world_size = rank->data.world_size;
+    int world_size = rank->sharing.world_size;
     int64_t more = own * world_size - n;
     (void)run;
     fprintf(out, "%lld an epoch, %s\n", (long long)n,
             rank->opts->shuffle ? "shuffled anew in each" : "in order");
     if (world_size > 1)
-        fprintf(out, "rank r gets numbers r, r + %d, r + %d, ...: %lld of them\n", world_size,
-                2 * world_size, (long long)own);
+        fprintf(out, "%s r gets numbers r, r + %d, r + %d, ...: %lld of them\n",
+                world_size == rank->place.world_size ? "rank" : "row", world_size, 2 * world_size,
+                (long long)own);
     if (more > 0)
         fprintf(out, "%lld %s dealt twice, so that all ranks make equally many steps\n",
                 (long long)more, more == 1 ? "is" : "are");

@@ -78,7 +78,7 @@ static void note_diverged(trainer *t, const char *what)
  * with. */
 static status total_epoch(trainer *t)
 {
-    bool scores = t->rank->data.scores;
+    bool scores = t->rank->sharing.scores;
     double totals[] = {scores ? t->loss_before + t->so_far.loss_sum : 0,
                        scores ? (double)t->own_samples : 0};
     TRY(process_group_all_reduce(t->rank->group, totals, 2, DTYPE_F64, REDUCE_SUM, NULL));
@@ -171,7 +171,7 @@ static status publish_step(trainer *t, int step, int steps)
 static void count_tested(rank_context *rank, const dataset *set, int images)
 {
     unsigned tested = atomic_load_explicit(&rank->tested, memory_order_relaxed);
-    tested += (unsigned)images * (unsigned)rank->data.world_size;
+    tested += (unsigned)images * (unsigned)rank->sharing.world_size;
     tested = tested < set->count ? tested : set->count;
     atomic_store_explicit(&rank->tested, tested, memory_order_relaxed);
 }
@@ -187,7 +187,7 @@ static status read_logits(const rank_context *rank, int n, float *out)
 static status evaluate_part(rank_context *rank, const dataset *set, float *logits)
 {
     loader *part = set == &rank->val_set ? rank->val_loader : rank->test_loader;
-    size_t done = rank_context_first_tested(rank, set, rank->data.rank);
+    size_t done = rank_context_first_tested(rank, set, rank->sharing.rank);
     int steps = part != NULL ? loader_steps(part) : 0;
     for (int step = 0; step < steps; step++) {
         step_plan plan = {0};
@@ -196,7 +196,7 @@ static status evaluate_part(rank_context *rank, const dataset *set, float *logit
         TRY(rank->dev->ops->begin_step(rank->dev, &plan, rank->state, NULL));
         TRY(loader_next(part, &in));
         TRY(strategy_evaluate(rank->strategy, &in));
-        if (logits != NULL && rank->data.scores)
+        if (logits != NULL && rank->sharing.scores)
             TRY(read_logits(rank, in.n, logits + done * NETWORK_CLASSES));
         done += (size_t)in.n;
         count_tested(rank, set, in.n);

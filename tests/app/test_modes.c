@@ -219,6 +219,30 @@ START_TEST(stages_have_the_bits_of_accumulated_batches)
 }
 END_TEST
 
+/* Rows of a mesh are ranks of ddp that add up the same pieces; a row goes on with what ranks have
+ * saved, and the reverse. */
+START_TEST(rows_of_pipelines_have_the_bits_of_ddp)
+{
+    const char *model = _i % 2 == 0 ? "mlp" : "cnn", *schedule = SCHEDULES[_i / 2];
+    const char *rows[] = {"--mesh=dp=2,pp=2", "--mesh=dp=3,pp=2"};
+    const char *all[] = {"--nproc-per-node=4", "--nproc-per-node=6"};
+    for (int epochs = 1; epochs <= 2; epochs++) {
+        const char *until = epochs == 1 ? "--epochs=1" : "--epochs=2";
+        train_and_close(model, _i % N_OPTIMIZERS,
+                        WORDS("--limit=72", "--mode=ddp", STAGES[_i % 2], "--batch-size=4",
+                              "--accum=3", until, "--resume=auto", "--run-dir", "one"));
+        train_and_close(model, _i % N_OPTIMIZERS,
+                        WORDS("--limit=72", "--mode=pipeline", rows[_i % 2], all[_i % 2], schedule,
+                              "--batch-size=12", "--micro-batches=3", until, "--resume=auto",
+                              "--run-dir", "many"));
+    }
+    model_file_assert_same_bits("many", "one");
+    ck_assert_int_eq(system("cmp one/checkpoints/best/optimizer.safetensors "
+                            "many/checkpoints/best/optimizer.safetensors"),
+                     0);
+}
+END_TEST
+
 /* The last batch of 18 has four pieces of 5, 5, 5 and 3; with --accum two batches are one step. */
 START_TEST(a_pipeline_equals_one_process)
 {
@@ -447,8 +471,13 @@ static const struct {
     {{"--mode=ps"}, {"--mode=ps", "--nproc-per-node=2"}},
     {{"--mode=zero1"}, {"--mode=zero1", "--nproc-per-node=2"}},
     {{"--mode=pipeline"}, {"--mode=pipeline", "--nproc-per-node=2"}},
-    {{"--mode=pipeline", "--world-size=4"}, {"cnn", "3 stages", "4 ranks", "--nproc-per-node=3"}},
-    {{"--mode=pipeline", "--world-size=2", "--stages=3"}, {"--stages=3", "2 ranks"}},
+    {{"--mode=pipeline", "--world-size=4"}, {"cnn", "3 stages", "has 4", "--nproc-per-node=3"}},
+    {{"--mode=pipeline", "--world-size=2", "--stages=3"}, {"--stages=3", "has 2", "--mesh"}},
+    {{"--mode=ddp", "--world-size=4", "--mesh=dp=2,pp=2"}, {"--mesh", "ddp", "--mode=pipeline"}},
+    {{"--mode=pipeline", "--world-size=4", "--mesh=dp=3,pp=2"}, {"--mesh", "3 x 2", "are 4"}},
+    {{"--mode=pipeline", "--world-size=4", "--mesh=dp=2,tp=2"}, {"dp=ROWS,pp=COLUMNS"}},
+    {{"--mode=pipeline", "--world-size=4", "--mesh=dp=2,pp=2x"}, {"dp=ROWS,pp=COLUMNS"}},
+    {{"--mode=pipeline", "--world-size=2", "--mesh=dp=2,pp=1"}, {"no pipeline", "--mode=ddp"}},
     {{"--mode=pipeline", "--world-size=2", "--scale-lr"}, {"--scale-lr", "--lr"}},
     {{"--mode=pipeline", "--world-size=2", "--clip-grad-norm=1"}, {"--clip-grad-norm", "stage"}},
     {{"--mode=zero1", "--world-size=2", "--comm-hook=bf16"}, {"--comm-hook", "ddp"}},
@@ -501,6 +530,7 @@ int main(void)
     tcase_add_loop_test(weights, slices_have_the_bits_of_ddp, 0, 6);
     tcase_add_test(weights, slices_and_whole_states_resume_each_other);
     tcase_add_loop_test(weights, stages_have_the_bits_of_accumulated_batches, 0, 8);
+    tcase_add_loop_test(weights, rows_of_pipelines_have_the_bits_of_ddp, 0, 4);
     tcase_add_loop_test(weights, a_pipeline_equals_one_process, 0, 6);
     tcase_add_test(weights, stages_resume_and_begin_as_one_process);
     tcase_add_test(weights, only_the_server_has_the_optimizers_state);
