@@ -78,7 +78,7 @@ status strategy_ranks_optimizer_step(rank_context *rank, void *self);
 /* Of ranks with the same part of the network, with their wish to stop: one all-reduce. */
 status strategy_ranks_average_gradients(rank_context *rank);
 
-/* Rank `root`'s parameters are those of all; with a mesh, of all with the same part of the network. */
+/* Rank `root`'s parameters become those of all that have the same part of the network. */
 status strategy_ranks_share_parameters(rank_context *rank, void *self, int root);
 
 /* Through the ranks' process group. */

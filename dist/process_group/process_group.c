@@ -188,8 +188,8 @@ static status may_begin(process_group *group, const collective *c)
 /* Says which collective failed. */
 static status name_failure(const process_group *group, const collective *c, status st)
 {
-    return status_context(st, "%s #%" PRIu64 " on rank %d (%s)", collective_kind_name(c->kind),
-                          c->seq, group->rank, process_group_backend(group));
+    return status_context(st, "%s #%" PRIu64 " on rank %d%s (%s)", collective_kind_name(c->kind),
+                          c->seq, group->rank, group->of_ranks, process_group_backend(group));
 }
 
 /* The same for what another thread may have ended: that one knows why. */
@@ -949,6 +949,7 @@ status process_group_new_group(process_group *group, const sub_group *what, proc
     if (options.hub != NULL)
         TRY(local_hub_sub(group->options.hub, number, what->n, &options.hub));
     describe(what, ranks, sizeof ranks);
-    status st = process_group_create(&options, out);
-    return st == STATUS_OK ? st : status_context(st, "the sub-group of %s", ranks);
+    TRY(status_context(process_group_create(&options, out), "the sub-group of %s", ranks));
+    snprintf((*out)->of_ranks, sizeof(*out)->of_ranks, " of %.60s", ranks);
+    return STATUS_OK;
 }

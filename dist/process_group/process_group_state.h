@@ -124,6 +124,7 @@ struct process_group {
     peers *watched; /* to say who has ended, of all ranks; NULL unless calls are compared here */
     process_group_options options; /* what it was made from; new_group makes sub-groups from it */
     char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* its keys in the store begin so */
+    char of_ranks[72]; /* of a sub-group, in the group's numbers: " of ranks 1, 3" */
 
     pthread_mutex_t abort_lock; /* guards `aborted` and `why`: taken for a moment only */
     bool aborted;               /* process_group_abort was called */
