@@ -104,7 +104,7 @@ static status announce_node(agent *self)
 static void look_at_rounds(agent *self)
 {
     rdzv_news *news = &self->rounds.news;
-    *news = rdzv_watch(self->rounds.rdzv);
+    *news = rdzv_take_news(self->rounds.rdzv);
     if (news->phase == RDZV_RUNS && clock_passed(news->valid_until_ns)) {
         news->phase = RDZV_LEAVES;
         news->ending = ROUND_BADLY;
@@ -379,7 +379,7 @@ static void take_signals(agent *self)
 static void take_news(agent *self)
 {
     bool was_cut_off = self->nodes.failure != NULL;
-    self->nodes = roster_watch(self->roster);
+    self->nodes = roster_take_news(self->roster);
     bool cut_off = self->nodes.failure != NULL;
     if (cut_off && !was_cut_off && self->nodes.joined)
         log_line(is_elastic(self) ? LOG_WARNING : LOG_ERROR, "node %d: %s", self->spec->node_rank,

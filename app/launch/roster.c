@@ -1077,7 +1077,7 @@ int roster_fd(const roster *r)
     return r != NULL ? r->agent_fd : -1;
 }
 
-roster_news roster_watch(roster *r)
+roster_news roster_take_news(roster *r)
 {
     const shared_state *s = &r->shared;
     eventfd_t woken;

@@ -31,9 +31,9 @@ typedef struct roster_news {
  * NULL. The spec is copied. */
 status roster_create(const worker_spec *spec, store_server *server, roster **out);
 
-/* Readable if the news have changed since roster_watch(). -1 for NULL. */
+/* Readable if the news have changed since roster_take_news(). -1 for NULL. */
 int roster_fd(const roster *r);
-roster_news roster_watch(roster *r);
+roster_news roster_take_news(roster *r);
 
 /* Asks to join no more: the news soon have `failure`, or `joined` if it was too late. */
 void roster_cancel_join(roster *r);

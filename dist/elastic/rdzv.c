@@ -44,7 +44,7 @@ static const rdzv_clock MONOTONIC = {clock_now_ns, wait_on};
 
 /* What the thread reports to the owner. Whoever holds it owns `now`. */
 typedef struct report {
-    rdzv_news news; /* without its pointers: who watches gets those to what follows */
+    rdzv_news news; /* without its pointers: who takes it gets those to what follows */
     char reason[1024];
     round_state now;
 } report;
@@ -765,7 +765,7 @@ int rdzv_fd(const rdzv_handle *rdzv)
     return rdzv->queue.news_fd;
 }
 
-rdzv_news rdzv_watch(rdzv_handle *rdzv)
+rdzv_news rdzv_take_news(rdzv_handle *rdzv)
 {
     queue *q = &rdzv->queue;
     eventfd_t count;

@@ -1,6 +1,6 @@
 /* One node's part in the rounds of an elastic job: a thread that keeps the node's lease at the
  * service, feeds what it sees there to the state machine (round.h), and does what that says. It is
- * torch's DynamicRendezvousHandler. Its owner polls a descriptor and watches.
+ * torch's DynamicRendezvousHandler. Its owner polls a descriptor and takes the news.
  */
 #ifndef MNIST_DDP_DIST_ELASTIC_RDZV_H
 #define MNIST_DDP_DIST_ELASTIC_RDZV_H
@@ -19,10 +19,10 @@ typedef enum rdzv_phase {
 
 typedef struct rdzv_news {
     rdzv_phase phase;
-    status failure;         /* with FAILED: STATUS_NO_MEMORY, or STATUS_PEER */
-    round_ending ending;    /* with LEAVES, CLOSED */
-    const char *reason;     /* with LEAVES, CLOSED, FAILED; "" else. Lives until the next watch. */
-    const round_state *now; /* with RUNS and LEAVES: the round; lives until the next watch */
+    status failure;      /* with FAILED: STATUS_NO_MEMORY, or STATUS_PEER */
+    round_ending ending; /* with LEAVES, CLOSED */
+    const char *reason;  /* with LEAVES, CLOSED, FAILED; "" else. Lives until the next are taken */
+    const round_state *now; /* with RUNS and LEAVES: the round; lives as long */
     int node_rank;          /* in now->members */
     int64_t valid_until_ns; /* by the clock: after it no rank of this node may make a step */
 } rdzv_news;
@@ -56,7 +56,7 @@ status rdzv_open(const rdzv_options *options, rdzv_handle **out);
 
 /* Readable: there is news, or valid_until_ns has grown. */
 int rdzv_fd(const rdzv_handle *rdzv);
-rdzv_news rdzv_watch(rdzv_handle *rdzv);
+rdzv_news rdzv_take_news(rdzv_handle *rdzv);
 
 /* No rank of this node runs any more, or all wait: it takes part in the next round. From here on
  * the phase is RDZV_WAITS, whatever was said of the round before. */
@@ -65,7 +65,7 @@ void rdzv_leave(rdzv_handle *rdzv, const round_departure *how);
 /* The job has ended: nobody is to begin another round. */
 void rdzv_end_job(rdzv_handle *rdzv, round_ending ending, const char *reason);
 
-/* By the thread: what the next watch returns, but for valid_until_ns, which is apart. It is copied.
+/* By the thread: what the owner takes next, but for valid_until_ns, which is apart. It is copied.
  * What is said of a round that the owner has left is dropped. STATUS_NO_MEMORY: the owner gets
  * that, as RDZV_FAILED, in its place. */
 status rdzv_report(rdzv_handle *rdzv, const rdzv_news *news);

@@ -103,10 +103,10 @@ START_TEST(node_0_that_is_gone_is_left_out)
     open_stage(&s);
     s.mute_port = port_find_free();
     add_mute(&s, 1, 5000);
-    while (rdzv_watch(s.mute).phase != RDZV_RUNS)
+    while (rdzv_take_news(s.mute).phase != RDZV_RUNS)
         clock_sleep_ms(5);
     program p = nodes_start_c10d(s.port, "--nnodes=1:2 --nproc-per-node=1 --rdzv-conf=" TIMES, RUN);
-    while (rdzv_watch(s.mute).phase != RDZV_LEAVES)
+    while (rdzv_take_news(s.mute).phase != RDZV_LEAVES)
         clock_sleep_ms(5);
     int64_t start_ns = clock_now_ns();
     rdzv_leave(s.mute, &(round_departure){0});
@@ -134,7 +134,7 @@ START_TEST(nodes_that_never_meet_end)
                          "--rdzv-conf=last_call_timeout=0.1,keep_alive_interval=1,join_timeout=5",
                          RUN);
     for (int64_t end_ns = clock_deadline_ns(9000); !clock_passed(end_ns); clock_sleep_ms(20))
-        if (rdzv_watch(s.mute).phase == RDZV_LEAVES)
+        if (rdzv_take_news(s.mute).phase == RDZV_LEAVES)
             rdzv_leave(s.mute, &(round_departure){0});
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 69);

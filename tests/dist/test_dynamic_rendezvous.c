@@ -266,7 +266,7 @@ static rdzv_news await_phase(rdzv_handle *rdzv, rdzv_phase phase, int64_t timeou
 {
     int64_t end_ns = virtual_clock_deadline_ns(timeout_ms);
     for (;;) {
-        rdzv_news news = rdzv_watch(rdzv);
+        rdzv_news news = rdzv_take_news(rdzv);
         if (news.phase == phase)
             return news;
         ck_assert_msg(!virtual_clock_passed(end_ns), "phase %d in place of %d: %s", news.phase,
@@ -312,14 +312,14 @@ START_TEST(a_newcomer_is_taken_in)
     assert_round(a, 1, 1, 0);
     rdzv_handle *b = start('B', one_or_two);
     ASSERT_FACTS(await_phase(a, RDZV_LEAVES, SOON_MS).reason, "hostB", "joins");
-    ck_assert_int_eq(rdzv_watch(a).ending, ROUND_WELL);
+    ck_assert_int_eq(rdzv_take_news(a).ending, ROUND_WELL);
     rdzv_leave(a, &(round_departure){.restarts = 3});
     assert_round(a, 2, 2, 0);
     assert_round(b, 2, 2, 1);
-    ck_assert_int_eq(rdzv_watch(b).now->restarts, 3);
+    ck_assert_int_eq(rdzv_take_news(b).now->restarts, 3);
     stop(b);
     ASSERT_FACTS(await_phase(a, RDZV_LEAVES, SOON_MS).reason, "node 1", "hostB", "is lost");
-    ck_assert_int_eq(rdzv_watch(a).ending, ROUND_BADLY);
+    ck_assert_int_eq(rdzv_take_news(a).ending, ROUND_BADLY);
     stop(a);
 }
 END_TEST
@@ -341,7 +341,7 @@ START_TEST(a_node_that_is_cut_off_leaves_before_the_others_go_on)
     note_change();
     pthread_mutex_unlock(&service.lock);
     ASSERT_FACTS(await_phase(a, RDZV_LEAVES, SOON_MS).reason, "node 0", "hostB", "is lost");
-    ck_assert(virtual_clock_passed(rdzv_watch(b).valid_until_ns));
+    ck_assert(virtual_clock_passed(rdzv_take_news(b).valid_until_ns));
     ASSERT_FACTS(await_phase(b, RDZV_LEAVES, SOON_MS).reason, "lease", "has not answered");
     rdzv_leave(a, &(round_departure){0});
     assert_round(a, 3, 1, 0);
@@ -516,7 +516,7 @@ START_TEST(a_round_goes_on_beside_nonsense)
     rdzv_leave(a, &(round_departure){0});
     ASSERT_FACTS(await_phase(a, RDZV_FAILED, SOON_MS).reason, "mnist_ddp/rdzv/job/state", "9 bytes",
                  "--rdzv-id");
-    ck_assert_int_eq(rdzv_watch(b).phase, RDZV_RUNS);
+    ck_assert_int_eq(rdzv_take_news(b).phase, RDZV_RUNS);
     stop(a);
     stop(b);
 }
@@ -547,7 +547,7 @@ START_TEST(news_for_which_memory_is_short_end_the_job)
     ck_assert_int_eq(rdzv_report(rdzv, &lost), STATUS_NO_MEMORY);
     ck_assert_int_eq(rdzv_report(rdzv, &lost), STATUS_NO_MEMORY);
     no_memory_end();
-    rdzv_news news = rdzv_watch(rdzv);
+    rdzv_news news = rdzv_take_news(rdzv);
     ck_assert_int_eq(news.phase, RDZV_FAILED);
     ck_assert_int_eq(news.failure, STATUS_NO_MEMORY);
     ASSERT_FACTS(news.reason, "round");
@@ -563,11 +563,11 @@ START_TEST(news_of_a_round_that_was_left_are_dropped)
     const rdzv_news runs = {.phase = RDZV_RUNS, .reason = "", .now = &round};
     ck_assert_int_eq(rdzv_open(&(rdzv_options){.backend = NULL}, &rdzv), STATUS_OK);
     ck_assert_int_eq(rdzv_report(rdzv, &runs), STATUS_OK);
-    ck_assert_int_eq(rdzv_watch(rdzv).phase, RDZV_RUNS);
+    ck_assert_int_eq(rdzv_take_news(rdzv).phase, RDZV_RUNS);
     rdzv_leave(rdzv, &(round_departure){0});
-    ck_assert_int_eq(rdzv_watch(rdzv).phase, RDZV_WAITS);
+    ck_assert_int_eq(rdzv_take_news(rdzv).phase, RDZV_WAITS);
     ck_assert_int_eq(rdzv_report(rdzv, &runs), STATUS_OK);
-    ck_assert_int_eq(rdzv_watch(rdzv).phase, RDZV_WAITS);
+    ck_assert_int_eq(rdzv_take_news(rdzv).phase, RDZV_WAITS);
     rdzv_close(rdzv);
 }
 END_TEST

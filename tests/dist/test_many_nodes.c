@@ -145,7 +145,7 @@ static void expect_round(rdzv_handle *node, int n, int64_t deadline_ns)
 {
     struct pollfd fd = {.fd = rdzv_fd(node), .events = POLLIN};
     for (;;) {
-        rdzv_news news = rdzv_watch(node);
+        rdzv_news news = rdzv_take_news(node);
         if (news.phase == RDZV_RUNS) {
             ck_assert_int_eq(news.now->round, 1);
             ck_assert_int_eq(news.now->n, n);

@@ -9,7 +9,7 @@ rdzv_news rendezvous_phase_await(rdzv_handle *rdzv, rdzv_phase phase, int64_t ti
 {
     int64_t end_ns = clock_deadline_ns(timeout_ms);
     for (;;) {
-        rdzv_news news = rdzv_watch(rdzv);
+        rdzv_news news = rdzv_take_news(rdzv);
         if (news.phase == phase)
             return news;
         ck_assert_msg(!clock_passed(end_ns), "phase %d in place of %d: %s", news.phase, phase,
