@@ -810,7 +810,7 @@ static status meet_nodes(agent *self, bool *met, int *code)
 }
 
 /* Alone: node 0 is out of reach, or late after this agent was told to stop. */
-static status decide_alone(agent *self, const node_report *own, group_outcome *out)
+static status decide_alone(agent *self, const node_end *own, group_outcome *out)
 {
     TRY(group_outcome_make(own, 1, self->spec, out));
     out->again = false;
@@ -823,14 +823,14 @@ static status decide_alone(agent *self, const node_report *own, group_outcome *o
 }
 
 /* One node: it decides. Several: node 0 does, for all. */
-static status hear_outcome(agent *self, const node_report *own, group_outcome *out)
+static status hear_outcome(agent *self, const node_end *own, group_outcome *out)
 {
     int64_t deadline_ns = 0;
-    node_report told = *own;
+    node_end told = *own;
     if (self->roster == NULL)
         return group_outcome_make(own, 1, self->spec, out);
     if (self->nodes.failure == NULL)
-        roster_tell_report(self->roster, own);
+        roster_tell_end(self->roster, own);
     while (!self->nodes.has_outcome && self->nodes.failure == NULL) {
         int signal = self->signals.first;
         if (deadline_ns == 0 && signal != 0)
@@ -838,13 +838,12 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
         if (deadline_ns != 0 && clock_passed(deadline_ns)) {
             /* The others shall not wait for this node in the next attempt, should there be one. */
             roster_start_attempt(self->roster, (int)self->spec->now.round + 1);
-            roster_tell_report(self->roster,
-                               &(node_report){.state = AGENT_SIGNALED, .signal = signal});
+            roster_tell_end(self->roster, &(node_end){.state = AGENT_SIGNALED, .signal = signal});
             return decide_alone(self, own, out);
         }
         if (signal != told.signal) { /* node 0 starts no further attempt */
             told.signal = signal;
-            roster_tell_report(self->roster, &told);
+            roster_tell_end(self->roster, &told);
             roster_tell_trouble(self->roster);
         }
         TRY(wait_once(self, deadline_ns != 0 ? clock_remaining_ms(deadline_ns) : -1));
@@ -858,14 +857,14 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
 /* What the attempt was, and what comes of it, which the caller frees. *code: what to exit with. */
 static status conclude(agent *self, int *code, group_outcome *out)
 {
-    node_report own;
+    node_end own;
     bool memory_killed = memory_was_short(&self->memory_kills);
-    TRY(node_report_make(&self->group, self->state, self->signals.first, memory_killed, &own));
+    TRY(node_end_make(&self->group, self->state, self->signals.first, memory_killed, &own));
     self->rounds.unfinished = own.state != AGENT_SUCCEEDED;
     status st = hear_outcome(self, &own, out);
     if (st == STATUS_OK)
         failure_report_show(&(failure_report){self->spec, &own, out}, &self->console);
-    node_report_free(&own);
+    node_end_free(&own);
     TRY(st);
     *code = out->code;
     self->anything_failed = self->anything_failed || out->failed;
@@ -986,6 +985,6 @@ int agent_run(worker_spec *spec, int64_t started_ns)
         self->console.hurried = true;
     }
     if (st != STATUS_OK && self->nodes.joined)
-        roster_tell_report(self->roster, &(node_report){.state = AGENT_BROKEN});
+        roster_tell_end(self->roster, &(node_end){.state = AGENT_BROKEN});
     return agent_close(self, code);
 }

@@ -250,35 +250,35 @@ static char *describe_others(const worker_group *group)
     return text;
 }
 
-status node_report_make(const worker_group *group, agent_state state, int signal,
-                        bool memory_killed, node_report *out)
+status node_end_make(const worker_group *group, agent_state state, int signal, bool memory_killed,
+                     node_end *out)
 {
     const rank_snapshot *ranks = group->snapshots;
-    node_report report = {.node = group->start.spec->node_rank, .state = state, .signal = signal};
+    node_end end = {.node = group->start.spec->node_rank, .state = state, .signal = signal};
     for (int i = 0; i < group->n; i++)
-        report.unmet = report.unmet || (group->workers[i].waits && group->workers[i].unmet);
-    if (report.state == AGENT_FAILED) {
-        TRY(read_cause(&group->workers[group->cause], &group->start, &report.cause));
-        report.cause.memory_killed = memory_killed;
+        end.unmet = end.unmet || (group->workers[i].waits && group->workers[i].unmet);
+    if (end.state == AGENT_FAILED) {
+        TRY(read_cause(&group->workers[group->cause], &group->start, &end.cause));
+        end.cause.memory_killed = memory_killed;
         if (ranks != NULL && ranks[group->cause].pid != 0)
-            memcpy(report.cause.doing, ranks[group->cause].doing, sizeof report.cause.doing);
-        report.cause.others = describe_others(group);
-        cut_notes(report.cause.others);
+            memcpy(end.cause.doing, ranks[group->cause].doing, sizeof end.cause.doing);
+        end.cause.others = describe_others(group);
+        cut_notes(end.cause.others);
     }
-    if (ranks != NULL && (report.state == AGENT_FAILED || report.state == AGENT_STOPPED)) {
-        report.notes = hang_report_lines(ranks, group->n);
-        hang_report_name(ranks, group->n, report.hangs);
+    if (ranks != NULL && (end.state == AGENT_FAILED || end.state == AGENT_STOPPED)) {
+        end.notes = hang_report_lines(ranks, group->n);
+        hang_report_name(ranks, group->n, end.hangs);
     }
-    cut_notes(report.notes);
-    *out = report;
+    cut_notes(end.notes);
+    *out = end;
     return STATUS_OK;
 }
 
-void node_report_free(node_report *report)
+void node_end_free(node_end *end)
 {
-    free_cause(&report->cause);
-    free(report->notes);
-    *report = (node_report){0};
+    free_cause(&end->cause);
+    free(end->notes);
+    *end = (node_end){0};
 }
 
 /* Takes the object. */
@@ -289,16 +289,16 @@ static status print_message(json_t *object, char **out)
     return st;
 }
 
-status node_report_write(const node_report *report, char **out)
+status node_end_write(const node_end *end, char **out)
 {
     /* clang-format off */
     json_t *object = json_pack("{si si sb so so}",
-        "result", report->state - AGENT_SUCCEEDED, "signal", report->signal,
-        "unmet", report->unmet, "hangs", json_value_text(report->hangs),
-        "notes", json_value_text(text_of(report->notes)));
+        "result", end->state - AGENT_SUCCEEDED, "signal", end->signal,
+        "unmet", end->unmet, "hangs", json_value_text(end->hangs),
+        "notes", json_value_text(text_of(end->notes)));
     /* clang-format on */
-    if (report->state == AGENT_FAILED)
-        json_object_set_new(object, "cause", cause_to_json(&report->cause));
+    if (end->state == AGENT_FAILED)
+        json_object_set_new(object, "cause", cause_to_json(&end->cause));
     return print_message(object, out);
 }
 
@@ -318,7 +318,7 @@ static status parse_message(const char *text, json_t **out)
                : FAIL(STATUS_PEER, "another launcher's message makes no sense: %s", error.text);
 }
 
-static status read_report(const json_t *object, const worker_spec *spec, node_report *out)
+static status read_end(const json_t *object, const worker_spec *spec, node_end *out)
 {
     const json_t *cause = json_object_get(object, "cause");
     int result = 0;
@@ -331,29 +331,30 @@ static status read_report(const json_t *object, const worker_spec *spec, node_re
         TRY(cause_from_json(cause, &out->cause));
     out->state = (agent_state)(AGENT_SUCCEEDED + result);
     if ((cause != NULL) != (out->state == AGENT_FAILED))
-        return FAIL(STATUS_PEER, "another launcher's report does not say who failed");
+        return FAIL(STATUS_PEER, "another launcher's message does not say who failed");
     int local_rank = out->cause.rank - worker_spec_first_rank(spec, out->node);
     if (cause != NULL && (local_rank < 0 || local_rank >= worker_spec_ranks_of(spec, out->node)))
         return FAIL(STATUS_PEER,
                     "another launcher's message makes no sense: rank %d is not its own",
                     out->cause.rank);
     if (out->state == AGENT_SIGNALED && out->signal == 0)
-        return FAIL(STATUS_PEER, "another launcher's report does not say by which signal it ended");
+        return FAIL(STATUS_PEER,
+                    "another launcher's message does not say by which signal it ended");
     out->cause.node = out->node; /* whatever it says */
     return STATUS_OK;
 }
 
-status node_report_read(const char *text, int node, const worker_spec *spec, node_report *out)
+status node_end_read(const char *text, int node, const worker_spec *spec, node_end *out)
 {
     json_t *object = NULL;
-    node_report report = {.node = node};
+    node_end end = {.node = node};
     TRY(parse_message(text, &object));
-    status st = read_report(object, spec, &report);
+    status st = read_end(object, spec, &end);
     json_decref(object);
     if (st == STATUS_OK)
-        *out = report;
+        *out = end;
     else
-        node_report_free(&report);
+        node_end_free(&end);
     return st;
 }
 
@@ -365,53 +366,53 @@ void group_outcome_free(group_outcome *outcome)
     *outcome = (group_outcome){0};
 }
 
-/* The first report of each kind; NULL: there is none. */
+/* The first of each kind; NULL: there is none. */
 typedef struct firsts {
-    const node_report *lost;
-    const node_report *by_state[AGENT_STATES]; /* for AGENT_FAILED the one that says most */
-    const node_report *signaled;               /* its agent was told to stop, whatever came */
+    const node_end *lost;
+    const node_end *by_state[AGENT_STATES]; /* for AGENT_FAILED the one that says most */
+    const node_end *signaled;               /* its agent was told to stop, whatever came */
     int n_lost, n_signaled;
     bool unmet; /* ranks of some node had not met all others */
 } firsts;
 
-static firsts find_firsts(const node_report *reports, int n)
+static firsts find_firsts(const node_end *ends, int n)
 {
     firsts found = {0};
     for (int i = n - 1; i >= 0; i--) {
-        const node_report *report = &reports[i], **same = &found.by_state[report->state];
-        if (report->lost) {
-            found.lost = report;
+        const node_end *end = &ends[i], **same = &found.by_state[end->state];
+        if (end->lost) {
+            found.lost = end;
             found.n_lost++;
             continue;
         }
-        found.unmet = found.unmet || report->unmet;
-        found.n_signaled += report->signal != 0;
-        if (report->signal != 0)
-            found.signaled = report;
-        if (report->state != AGENT_FAILED || *same == NULL ||
-            report->cause.priority >= (*same)->cause.priority)
-            *same = report;
+        found.unmet = found.unmet || end->unmet;
+        found.n_signaled += end->signal != 0;
+        if (end->signal != 0)
+            found.signaled = end;
+        if (end->state != AGENT_FAILED || *same == NULL ||
+            end->cause.priority >= (*same)->cause.priority)
+            *same = end;
     }
     return found;
 }
 
-static void blame_signal(const node_report *report, group_outcome *out)
+static void blame_signal(const node_end *end, group_outcome *out)
 {
-    const char *name = sigabbrev_np(report->signal); /* NULL: SIGRTMIN and beyond have none */
-    out->code = 128 + report->signal;
-    out->told_by = report->node;
+    const char *name = sigabbrev_np(end->signal); /* NULL: SIGRTMIN and beyond have none */
+    out->code = 128 + end->signal;
+    out->told_by = end->node;
     if (name != NULL)
-        snprintf(out->text, sizeof out->text, "node %d was stopped by SIG%s", report->node, name);
+        snprintf(out->text, sizeof out->text, "node %d was stopped by SIG%s", end->node, name);
     else
-        snprintf(out->text, sizeof out->text, "node %d was stopped by signal %d", report->node,
-                 report->signal);
+        snprintf(out->text, sizeof out->text, "node %d was stopped by signal %d", end->node,
+                 end->signal);
 }
 
 /* What no rank is to blame for. false: nothing of the kind. */
 static bool blame_node(const firsts *found, group_outcome *out)
 {
-    const node_report *stopped = found->by_state[AGENT_SIGNALED];
-    const node_report *broken = found->by_state[AGENT_BROKEN];
+    const node_end *stopped = found->by_state[AGENT_SIGNALED];
+    const node_end *broken = found->by_state[AGENT_BROKEN];
     if (found->lost != NULL) {
         out->code = EXIT_CODE_PEER;
         snprintf(out->text, sizeof out->text, "%s", found->lost->text);
@@ -427,14 +428,14 @@ static bool blame_node(const firsts *found, group_outcome *out)
 }
 
 /* The notes of all nodes, and who hangs: who is stopped, else the first one that is late. */
-static status collect_notes(const node_report *reports, int n, group_outcome *out)
+static status collect_notes(const node_end *ends, int n, group_outcome *out)
 {
     text_stream notes;
     TRY(text_stream_open(&notes));
     for (int i = 0; i < n; i++) {
-        fputs(text_of(reports[i].notes), notes.file);
-        if (out->hangs[0] == '\0' || strchr(reports[i].hangs, '(') != NULL)
-            memcpy(out->hangs, reports[i].hangs, sizeof out->hangs);
+        fputs(text_of(ends[i].notes), notes.file);
+        if (out->hangs[0] == '\0' || strchr(ends[i].hangs, '(') != NULL)
+            memcpy(out->hangs, ends[i].hangs, sizeof out->hangs);
     }
     TRY(text_stream_close(&notes, &out->notes, NULL));
     cut_notes(out->notes);
@@ -453,7 +454,7 @@ static bool may_restart(const worker_spec *spec, int code)
 /* All nodes start again after a rank's failure if that may help and nobody was told to stop. */
 static status blame_rank(const firsts *found, const worker_spec *spec, group_outcome *out)
 {
-    const node_report *failed = found->by_state[AGENT_FAILED];
+    const node_end *failed = found->by_state[AGENT_FAILED];
     if (failed == NULL) {
         if (found->by_state[AGENT_DIVERGED] != NULL)
             out->code = EXIT_CODE_DIVERGED;
@@ -506,14 +507,13 @@ static void go_on(const firsts *found, const worker_spec *spec, int n, group_out
             (long long)spec->now.round, n - 1);
 }
 
-status group_outcome_make(const node_report *reports, int n, const worker_spec *spec,
-                          group_outcome *out)
+status group_outcome_make(const node_end *ends, int n, const worker_spec *spec, group_outcome *out)
 {
     status st = STATUS_OK;
     group_outcome outcome = {.told_by = -1};
-    const firsts found = find_firsts(reports, n);
-    const node_report *failed = found.by_state[AGENT_FAILED];
-    TRY(collect_notes(reports, n, &outcome));
+    const firsts found = find_firsts(ends, n);
+    const node_end *failed = found.by_state[AGENT_FAILED];
+    TRY(collect_notes(ends, n, &outcome));
     /* A rank's own failure explains more than what followed from it elsewhere. */
     bool clear = failed != NULL && failed->cause.priority > CAUSE_LOST && found.lost == NULL;
     if (clear || !blame_node(&found, &outcome))
@@ -522,7 +522,7 @@ status group_outcome_make(const node_report *reports, int n, const worker_spec *
     if (st == STATUS_OK && outcome.lost == NULL)
         st = FAIL(STATUS_NO_MEMORY, "%d lost nodes", found.n_lost);
     for (int i = 0; i < n && st == STATUS_OK; i++)
-        if (reports[i].lost)
+        if (ends[i].lost)
             outcome.lost[outcome.n_lost++] = i;
     if (st == STATUS_OK && worker_spec_is_elastic(spec) && !outcome.failed)
         go_on(&found, spec, n, &outcome);
@@ -533,7 +533,7 @@ status group_outcome_make(const node_report *reports, int n, const worker_spec *
     return st;
 }
 
-status group_outcome_doubt(const node_report *own, const worker_spec *spec, group_outcome *out)
+status group_outcome_doubt(const node_end *own, const worker_spec *spec, group_outcome *out)
 {
     group_outcome outcome;
     bool uncounted = !out->counts && worker_spec_is_elastic(spec);
@@ -808,10 +808,10 @@ static void say(const char *text, output_console *console)
     output_console_say(console, STDERR_FILENO, text, strlen(text));
 }
 
-/* Of a rank of this node its own report is believed, not what came back through the store. */
+/* Of a rank of this node what it says itself is believed, not what came back through the store. */
 static void show_cause(const failure_report *report, output_console *console)
 {
-    const node_report *own = report->own;
+    const node_end *own = report->own;
     const process_failure *cause = &report->outcome->cause;
     char *text = NULL, path[FILE_PATH_BYTES];
     bool here = own->state == AGENT_FAILED && own->cause.rank == cause->rank &&

@@ -1,5 +1,5 @@
 /* How an attempt ended, from one worker to the whole job, and what a user is told of it. An agent
- * makes a report of its node's workers; node 0's makes the outcome of all reports. */
+ * says how its node's workers ended; node 0's makes the outcome of all that. */
 #ifndef MNIST_DDP_APP_LAUNCH_OUTCOME_H
 #define MNIST_DDP_APP_LAUNCH_OUTCOME_H
 
@@ -8,7 +8,7 @@
 #include "dist/health/hang_report.h"
 #include "dist/health/rank_status.h"
 
-/* The states of an agent, as agent.h draws them. It also reports the last one to the others. */
+/* The states of an agent, as agent.h draws them. It also tells the others the last one. */
 typedef enum agent_state {
     AGENT_JOINING, /* no worker was started yet */
 
@@ -33,7 +33,7 @@ typedef enum agent_state {
     AGENT_STATES
 } agent_state;
 
-enum { FAILURE_HOST_BYTES = 256, FAILURE_SAYS_BYTES = 2000, NODE_REPORT_TEXT_BYTES = 600 };
+enum { FAILURE_HOST_BYTES = 256, FAILURE_SAYS_BYTES = 2000, NODE_END_TEXT_BYTES = 600 };
 
 /* How a worker failed: what the report, the other nodes and error.json are made of. Plain data;
  * texts behind pointers are owned. */
@@ -57,8 +57,8 @@ typedef struct process_failure {
  * first. The last lines of another program say it. */
 cause_priority process_failure_priority(const worker *w);
 
-/* How one node's workers ended in an attempt, as its agent reports to node 0's. */
-typedef struct node_report {
+/* How one node's workers ended in an attempt, as its agent tells node 0's. */
+typedef struct node_end {
     int node;                          /* whose it is */
     agent_state state;                 /* AGENT_SUCCEEDED or later */
     int signal;                        /* the one that made its agent stop; 0: none */
@@ -67,19 +67,19 @@ typedef struct node_report {
     process_failure cause;             /* set with AGENT_FAILED; owned */
     char hangs[HANG_REPORT_WHO_BYTES]; /* its ranks that hang, as hang_report_name has it */
     char *notes; /* where its ranks were, if one waited in vain: lines, or NULL; owned */
-    char text[NODE_REPORT_TEXT_BYTES];
-} node_report;
+    char text[NODE_END_TEXT_BYTES];
+} node_end;
 
 /* `signal`: the one that made the agent stop, or 0;
  * memory_killed: the kernel was short of memory meanwhile. */
-status node_report_make(const worker_group *group, agent_state state, int signal,
-                        bool memory_killed, node_report *out);
-void node_report_free(node_report *report);
+status node_end_make(const worker_group *group, agent_state state, int signal, bool memory_killed,
+                     node_end *out);
+void node_end_free(node_end *end);
 
 /* One line of JSON, to be freed with free(). */
-status node_report_write(const node_report *report, char **out);
+status node_end_write(const node_end *end, char **out);
 /* What node `node` sent. STATUS_PEER if it is nonsense, or speaks of the ranks of another node. */
-status node_report_read(const char *text, int node, const worker_spec *spec, node_report *out);
+status node_end_read(const char *text, int node, const worker_spec *spec, node_end *out);
 
 /* What the end of an attempt means for all nodes. */
 typedef struct group_outcome {
@@ -91,22 +91,21 @@ typedef struct group_outcome {
     process_failure cause;
     char *notes;                       /* all nodes'; never NULL */
     char hangs[HANG_REPORT_WHO_BYTES]; /* on all nodes: who is stopped, else who is late; "" */
-    char text[NODE_REPORT_TEXT_BYTES]; /* if no rank is to blame: what happened; "" */
+    char text[NODE_END_TEXT_BYTES];    /* if no rank is to blame: what happened; "" */
     int told_by;                       /* the node whose agent has said `text` already; -1: none */
     int *lost;                         /* nodes that are gone, in their order; owned */
     int n_lost;
 } group_outcome;
 
-/* From the reports of all nodes; or of this one (n = 1), if it decides alone. A static job goes on
+/* From the ends of all nodes; or of this one (n = 1), if it decides alone. A static job goes on
  * if a rank has failed, restarts are left and nobody was told to stop. An elastic one goes on also
  * without the nodes that are lost or were told to stop, unless all were. */
-status group_outcome_make(const node_report *reports, int n, const worker_spec *spec,
-                          group_outcome *out);
+status group_outcome_make(const node_end *ends, int n, const worker_spec *spec, group_outcome *out);
 
 /* What comes through the store may come from anybody. If `out` cannot be true beside what
  * happened here (all is well, though ranks of this node failed or were stopped; one restart more
  * than there are), the outcome is made from `own` alone, and says so. */
-status group_outcome_doubt(const node_report *own, const worker_spec *spec, group_outcome *out);
+status group_outcome_doubt(const node_end *own, const worker_spec *spec, group_outcome *out);
 void group_outcome_free(group_outcome *outcome);
 
 /* One line of JSON each, to be freed with free(); STATUS_PEER if what came is nonsense. */
@@ -116,7 +115,7 @@ status group_outcome_read(const char *text, group_outcome *out);
 /* What the agent says of a failure. */
 typedef struct failure_report {
     const worker_spec *spec;
-    const node_report *own;
+    const node_end *own;
     const group_outcome *outcome;
 } failure_report;
 

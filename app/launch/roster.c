@@ -48,8 +48,8 @@ enum {
 
 /* What this agent tells the others: keys of the store. Each is sent until the store is known to
  * have it, and once more over each new connection. A word replaces the one before of its kind.
- * Reports are of two kinds in turn, as the next attempt's may come before the last is sent. */
-typedef enum word_kind { WORD_TROUBLE, WORD_REPORT, WORDS = WORD_REPORT + 2 } word_kind;
+ * Ends are of two kinds in turn, as the next attempt's may come before the last is sent. */
+typedef enum word_kind { WORD_TROUBLE, WORD_END, WORDS = WORD_END + 2 } word_kind;
 
 typedef struct word {
     keys_text key;
@@ -62,8 +62,8 @@ typedef struct word {
 typedef struct shared_state {
     /* The agent's. */
     int attempt;
-    bool reported;    /* it has said how the attempt ended here */
-    int told_trouble; /* the last attempt whose trouble it has reported; -1. Without the lock */
+    bool told_end;    /* it has said how the attempt ended here */
+    int told_trouble; /* the last attempt whose trouble it has told; -1. Without the lock */
 
     /* The thread's. */
     bool joined;
@@ -94,10 +94,10 @@ typedef struct joining {
 
 /* Node 0's: how the nodes' workers ended in an attempt. */
 typedef struct coordinator {
-    node_report *reports; /* by node; AGENT_JOINING: it has not reported yet */
+    node_end *ends; /* by node; AGENT_JOINING: not told yet */
     int attempt;
     bool decided;
-    int alarmed_by;  /* the node whose report made this one stop all others; -1: none */
+    int alarmed_by;  /* the node whose end made this one stop all others; -1: none */
     int64_t line_ns; /* when to say who has not ended; 0: not yet */
 } coordinator;
 
@@ -124,9 +124,9 @@ struct roster {
     int64_t own_set;  /* the revision of its latest heartbeat; 0: none */
     int64_t revision; /* as of which the nodes are */
     joining join;
-    coordinator node_0;   /* without reports: this is another node's */
+    coordinator node_0;   /* without ends: this is another node's */
     int attempt;          /* as in `shared` when this turn began */
-    bool reported;        /* likewise */
+    bool told_end;        /* likewise */
     int64_t heartbeat_ns; /* when the next one is due */
     int64_t stopped_ns;   /* how long this process did not run, since the last good turn; 0 */
 };
@@ -539,12 +539,12 @@ static status join_group(roster *r)
 static status begin_turns(roster *r)
 {
     if (r->member == 0) {
-        r->node_0.reports = calloc((size_t)r->spec.nnodes, sizeof *r->node_0.reports);
-        if (r->node_0.reports == NULL)
+        r->node_0.ends = calloc((size_t)r->spec.nnodes, sizeof *r->node_0.ends);
+        if (r->node_0.ends == NULL)
             return FAIL(STATUS_NO_MEMORY, "%d nodes", r->spec.nnodes);
     }
     if (atomic_load(&r->quit)) /* too late not to join: it leaves again, in order */
-        roster_tell_report(r, &(node_report){.state = AGENT_BROKEN});
+        roster_tell_end(r, &(node_end){.state = AGENT_BROKEN});
     for (int i = 0; i < r->spec.nnodes; i++)
         r->nodes[i].heard_ns = clock_now_ns();
     pthread_mutex_lock(&r->lock);
@@ -654,7 +654,7 @@ static status send_words(roster *r)
 }
 
 /* The first one on a connection also makes it an agent's: store_server_forget() ends the workers'
- * connections, and not those. And a report counts over the heartbeat's connection only. */
+ * connections, and not those. And an end counts over the heartbeat's connection only. */
 static status send_heartbeat(roster *r)
 {
     if (r->heartbeat_ns != 0 && !clock_passed(r->heartbeat_ns))
@@ -681,22 +681,22 @@ static status look_for_trouble(roster *r)
 
 /* Node 0 hears how the nodes' workers ended, notices who is silent, and decides on the outcome. */
 
-static bool has_reported(const roster *r, int node)
+static bool has_ended(const roster *r, int node)
 {
-    return r->node_0.reports[node].state != AGENT_JOINING;
+    return r->node_0.ends[node].state != AGENT_JOINING;
 }
 
-/* A node that cannot take part: its report says why, and is made here. */
+/* A node that cannot take part: how it ended is said here. */
 static void lose(roster *r, int node, const char *why)
 {
-    node_report *report = &r->node_0.reports[node];
-    *report = (node_report){.node = node, .lost = true, .state = AGENT_BROKEN};
-    snprintf(report->text, sizeof report->text, "node %d%.500s", node, why);
+    node_end *end = &r->node_0.ends[node];
+    *end = (node_end){.node = node, .lost = true, .state = AGENT_BROKEN};
+    snprintf(end->text, sizeof end->text, "node %d%.500s", node, why);
 }
 
 static void lose_silent(roster *r, int node)
 {
-    char why[NODE_REPORT_TEXT_BYTES], who[WHO_BYTES];
+    char why[NODE_END_TEXT_BYTES], who[WHO_BYTES];
     roster_node *silent = &r->nodes[node];
     describe_holder(silent, who);
     if (silent->gone_ns != 0)
@@ -724,7 +724,7 @@ static status hear_living(roster *r)
     TRY(look_who_lives(r));
     for (int i = 1; i < spec->nnodes; i++) {
         const roster_node *node = &r->nodes[i];
-        if (!has_reported(r, i) &&
+        if (!has_ended(r, i) &&
             (clock_now_ns() - node->heard_ns > patience_ns ||
              (node->gone_ns != 0 && clock_now_ns() - node->gone_ns > return_ns)))
             lose_silent(r, i);
@@ -732,12 +732,12 @@ static status hear_living(roster *r)
     return STATUS_OK;
 }
 
-/* *text: node's report on this attempt, to be freed; NULL: it has not come. A node's launcher
- * reports over the connection on which its heartbeat comes. Anybody may set the key. */
-static status hear_report(const roster *r, int node, char **text)
+/* *text: how the node says that this attempt ended, to be freed; NULL: not yet. A node's launcher
+ * says it over the connection on which its heartbeat comes. Anybody may set the key. */
+static status hear_end(const roster *r, int node, char **text)
 {
     char author[SOCKET_ADDRESS_BYTES], launcher[SOCKET_ADDRESS_BYTES];
-    keys_text key = keys_make_of(r->prefix, KEYS_REPORT, r->attempt, node);
+    keys_text key = keys_make_of(r->prefix, KEYS_ENDED, r->attempt, node);
     keys_text heartbeat = keys_make(r->prefix, KEYS_ALIVE, node);
     TRY(store_try_get(r->client, key.text, text));
     if (*text == NULL)
@@ -751,23 +751,23 @@ static status hear_report(const roster *r, int node, char **text)
     return STATUS_OK;
 }
 
-/* Reads the reports that have not come yet; or `again` those that have: an agent may be told to
- * stop after its report, and leave before the outcome. Then it has reported once more. */
-static status hear_reports(roster *r, bool again)
+/* Reads the ends that have not come yet; or `again` those that have: an agent may be told to stop
+ * after its end, and leave before the outcome. Then it has told it once more. */
+static status hear_ends(roster *r, bool again)
 {
     for (int i = 0; i < r->spec.nnodes; i++) {
-        node_report *report = &r->node_0.reports[i], heard;
-        char why[NODE_REPORT_TEXT_BYTES], *text = NULL;
-        if (again ? report->signal != 0 || report->lost : has_reported(r, i))
+        node_end *end = &r->node_0.ends[i], heard;
+        char why[NODE_END_TEXT_BYTES], *text = NULL;
+        if (again ? end->signal != 0 || end->lost : has_ended(r, i))
             continue;
-        TRY(hear_report(r, i, &text));
+        TRY(hear_end(r, i, &text));
         if (text == NULL)
             continue;
-        status st = node_report_read(text, i, &r->spec, &heard);
+        status st = node_end_read(text, i, &r->spec, &heard);
         free(text);
         if (st == STATUS_OK) {
-            node_report_free(report);
-            *report = heard;
+            node_end_free(end);
+            *end = heard;
         } else if (!again) {
             snprintf(why, sizeof why, ": %s", status_text());
             lose(r, i, why);
@@ -778,7 +778,7 @@ static status hear_reports(roster *r, bool again)
 
 /* Some have ended well and others go on: that is fine, and worth a line after a while. Or one of
  * the others is silent. */
-static void say_who_goes_on(roster *r, int reported)
+static void say_who_goes_on(roster *r, int ended)
 {
     int first = 0;
     if (r->node_0.line_ns == 0)
@@ -786,7 +786,7 @@ static void say_who_goes_on(roster *r, int reported)
     if (!clock_passed(r->node_0.line_ns))
         return;
     r->node_0.line_ns = clock_deadline_ns(NEXT_END_LINE_MS);
-    while (has_reported(r, first))
+    while (has_ended(r, first))
         first++;
     double quiet_s = clock_seconds(clock_now_ns() - r->nodes[first].heard_ns);
     const worker_spec *spec = &r->spec;
@@ -794,10 +794,9 @@ static void say_who_goes_on(roster *r, int reported)
         LOG_W(
             "%d of %d nodes have ended; node %d has not been heard of for %.1f s, and is given up "
             "after %.1f s",
-            reported, r->spec.nnodes, first, quiet_s,
-            (double)worker_spec_lease_ms(&r->spec) * 1e-3);
+            ended, r->spec.nnodes, first, quiet_s, (double)worker_spec_lease_ms(&r->spec) * 1e-3);
     else
-        LOG_I("%d of %d nodes have ended; node %d goes on", reported, r->spec.nnodes, first);
+        LOG_I("%d of %d nodes have ended; node %d goes on", ended, r->spec.nnodes, first);
 }
 
 /* All were stopped, and nobody says why: then at least who wanted it. */
@@ -807,8 +806,8 @@ static status say_who_stopped(const roster *r, group_outcome *outcome)
     char address[SOCKET_ADDRESS_BYTES], name[256] = "";
     if (outcome->failed || outcome->code != EXIT_CODE_INTERNAL || outcome->text[0] != '\0')
         return STATUS_OK;
-    if (r->node_0.alarmed_by >= 0) { /* this node stopped them because of a report */
-        key = keys_make_of(r->prefix, KEYS_REPORT, r->attempt, r->node_0.alarmed_by);
+    if (r->node_0.alarmed_by >= 0) { /* this node stopped them because of how that one ended */
+        key = keys_make_of(r->prefix, KEYS_ENDED, r->attempt, r->node_0.alarmed_by);
         snprintf(name, sizeof name, "node %d", r->node_0.alarmed_by);
     } else {
         char *text = NULL;
@@ -830,8 +829,8 @@ static status decide_outcome(roster *r)
     group_outcome outcome = {0};
     keys_text key = keys_make(r->prefix, KEYS_OUTCOME, r->attempt);
     char *text = NULL;
-    TRY(hear_reports(r, true));
-    status st = group_outcome_make(r->node_0.reports, r->spec.nnodes, &r->spec, &outcome);
+    TRY(hear_ends(r, true));
+    status st = group_outcome_make(r->node_0.ends, r->spec.nnodes, &r->spec, &outcome);
     if (st == STATUS_OK)
         st = say_who_stopped(r, &outcome);
     if (st == STATUS_OK && outcome.again && !worker_spec_is_elastic(&r->spec))
@@ -849,46 +848,46 @@ static status decide_outcome(roster *r)
     return st;
 }
 
-/* Looks who lives and who has reported on this attempt. If a node is lost or reports trouble, then
- * all others are told; once all have reported it decides. */
+/* Looks who lives and who has ended in this attempt. If a node is lost or has ended badly, then
+ * all others are told; once all have ended it decides. */
 static status hear_nodes(roster *r)
 {
-    int reported = 0, bad = -1;
-    node_report *reports = r->node_0.reports;
+    int ended = 0, bad = -1;
+    node_end *ends = r->node_0.ends;
     if (r->node_0.attempt != r->attempt) {
         for (int i = 0; i < r->spec.nnodes; i++)
-            node_report_free(&reports[i]);
-        r->node_0 = (coordinator){.reports = reports, .attempt = r->attempt, .alarmed_by = -1};
+            node_end_free(&ends[i]);
+        r->node_0 = (coordinator){.ends = ends, .attempt = r->attempt, .alarmed_by = -1};
     }
     if (r->node_0.decided)
         return STATUS_OK;
-    TRY(hear_reports(r, false));
+    TRY(hear_ends(r, false));
     TRY(hear_living(r));
     for (int i = 0; i < r->spec.nnodes; i++) {
-        agent_state state = reports[i].state;
-        reported += has_reported(r, i);
+        agent_state state = ends[i].state;
+        ended += has_ended(r, i);
         bool ended_well =
             state == AGENT_SUCCEEDED || state == AGENT_PREEMPTED || state == AGENT_DIVERGED;
-        if (bad < 0 && has_reported(r, i) && !ended_well)
+        if (bad < 0 && has_ended(r, i) && !ended_well)
             bad = i;
     }
-    if (reported > 0 && reported < r->spec.nnodes)
-        say_who_goes_on(r, reported);
+    if (ended > 0 && ended < r->spec.nnodes)
+        say_who_goes_on(r, ended);
     if (bad >= 0 && r->shared.trouble_attempt != r->attempt) {
         keys_text key = keys_make(r->prefix, KEYS_TROUBLE, r->attempt);
         r->node_0.alarmed_by = bad;
         TRY(store_set(r->client, key.text, "node 0", strlen("node 0")));
         set_trouble(r);
     }
-    return reported == r->spec.nnodes ? decide_outcome(r) : STATUS_OK;
+    return ended == r->spec.nnodes ? decide_outcome(r) : STATUS_OK;
 }
 
-/* The others look for the outcome once they have reported. */
+/* The others look for the outcome once they have told their end. */
 static status look_for_outcome(roster *r)
 {
     char *text = NULL;
     group_outcome outcome;
-    if (!r->reported || r->shared.outcome_attempt == r->attempt)
+    if (!r->told_end || r->shared.outcome_attempt == r->attempt)
         return STATUS_OK;
     keys_text key = keys_make(r->prefix, KEYS_OUTCOME, r->attempt);
     TRY(store_try_get(r->client, key.text, &text));
@@ -909,12 +908,12 @@ static status one_turn(roster *r)
 {
     pthread_mutex_lock(&r->lock);
     r->attempt = r->shared.attempt;
-    r->reported = r->shared.reported;
+    r->told_end = r->shared.told_end;
     pthread_mutex_unlock(&r->lock);
     TRY(send_heartbeat(r));
     TRY(send_words(r));
     TRY(look_for_trouble(r));
-    return r->node_0.reports != NULL ? hear_nodes(r) : look_for_outcome(r);
+    return r->node_0.ends != NULL ? hear_nodes(r) : look_for_outcome(r);
 }
 
 /* Whether a failure, `st`, is final; then that is this thread's message. The connection may have
@@ -1002,9 +1001,9 @@ static void free_roster(roster *r)
 {
     store_destroy(r->client); /* the number is free again */
     free(r->nodes);
-    for (int i = 0; i < r->spec.nnodes && r->node_0.reports != NULL; i++)
-        node_report_free(&r->node_0.reports[i]);
-    free(r->node_0.reports);
+    for (int i = 0; i < r->spec.nnodes && r->node_0.ends != NULL; i++)
+        node_end_free(&r->node_0.ends[i]);
+    free(r->node_0.ends);
     for (int i = 0; i < WORDS; i++)
         free(r->shared.words[i].text);
     group_outcome_free(&r->shared.outcome);
@@ -1097,7 +1096,7 @@ void roster_start_attempt(roster *r, int attempt)
 {
     pthread_mutex_lock(&r->lock);
     r->shared.attempt = attempt;
-    r->shared.reported = false;
+    r->shared.told_end = false;
     if (!worker_spec_is_elastic(&r->spec))
         r->spec.now.restarts = attempt;
     pthread_mutex_unlock(&r->lock);
@@ -1113,17 +1112,17 @@ void roster_tell_trouble(roster *r)
     put(r, WORD_TROUBLE, keys_make(r->prefix, KEYS_TROUBLE, r->shared.attempt), text);
 }
 
-void roster_tell_report(roster *r, const node_report *report)
+void roster_tell_end(roster *r, const node_end *end)
 {
     char *text = NULL;
-    keys_text key = keys_make_of(r->prefix, KEYS_REPORT, r->shared.attempt, r->member);
-    if (node_report_write(report, &text) == STATUS_OK)
-        put(r, WORD_REPORT + r->shared.attempt % 2, key, text);
+    keys_text key = keys_make_of(r->prefix, KEYS_ENDED, r->shared.attempt, r->member);
+    if (node_end_write(end, &text) == STATUS_OK)
+        put(r, WORD_END + r->shared.attempt % 2, key, text);
     else
         LOG_E("%s", status_text());
     free(text);
     pthread_mutex_lock(&r->lock);
-    r->shared.reported = true;
+    r->shared.told_end = true;
     pthread_mutex_unlock(&r->lock);
     eventfd_write(r->thread_fd, 1);
 }
@@ -1147,7 +1146,7 @@ group_outcome roster_take_outcome(roster *r)
 static void say_goodbye(roster *r)
 {
     int64_t deadline_ns = clock_deadline_ns(ROSTER_GOODBYE_MS);
-    bool waits = r->node_0.reports != NULL && r->shared.outcome_attempt >= 0 && r->client != NULL;
+    bool waits = r->node_0.ends != NULL && r->shared.outcome_attempt >= 0 && r->client != NULL;
     while (waits && !clock_passed(deadline_ns) && look_who_lives(r) == STATUS_OK) {
         waits = false;
         for (int i = 1; i < r->spec.nnodes; i++)

@@ -44,9 +44,9 @@ void roster_start_attempt(roster *r, int attempt);
 /* Tells the others to stop. Accepts NULL. */
 void roster_tell_trouble(roster *r);
 
-/* Tells how this node's workers ended. The outcome follows once all nodes have reported. Node 0
+/* Tells how this node's workers ended. The outcome follows once all nodes have told theirs. Node 0
  * declares a node lost that is silent for keep_alive_ms * keep_alive_misses. */
-void roster_tell_report(roster *r, const node_report *report);
+void roster_tell_end(roster *r, const node_end *end);
 
 /* The outcome of this attempt; the caller frees it. */
 group_outcome roster_take_outcome(roster *r);

@@ -227,7 +227,7 @@ typedef struct child_start {
 __attribute__((noreturn)) static void become_worker(const child_start *child)
 {
     const entrypoint *program = &child->start->spec->program;
-    worker_start_error report = {.local_rank = child->local_rank};
+    worker_start_error failure = {.local_rank = child->local_rank};
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         goto failed;
     if (getppid() != child->agent)
@@ -245,8 +245,8 @@ __attribute__((noreturn)) static void become_worker(const child_start *child)
     execve(program->path, child->argv, child->env);
 
 failed:
-    report.error = errno;
-    if (write(child->start->error_fd, &report, sizeof report) < 0)
+    failure.error = errno;
+    if (write(child->start->error_fd, &failure, sizeof failure) < 0)
         _exit(EXIT_NOT_STARTED); /* the exit code says enough */
     _exit(EXIT_NOT_STARTED);
 }

@@ -346,7 +346,7 @@ static task next_task(replica *r)
     return next;
 }
 
-static void report(replica *r, status st)
+static void end_task(replica *r, status st)
 {
     pthread_mutex_lock(&r->all->lock);
     r->done++;
@@ -366,7 +366,7 @@ static void *replica_main(void *arg)
         if (next.run == NULL)
             break;
         status st = next.run(r, &next);
-        report(r, st);
+        end_task(r, st);
         if (st != STATUS_OK)
             break;
     }

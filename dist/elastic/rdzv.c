@@ -42,15 +42,15 @@ static void wait_on(int wake_fd, int64_t ms)
 
 static const rdzv_clock MONOTONIC = {clock_now_ns, wait_on};
 
-/* What the thread reports to the owner. Whoever holds it owns `now`. */
-typedef struct report {
-    rdzv_news news; /* without its pointers: who takes it gets those to what follows */
+/* News with their texts. Whoever holds them owns `now`. */
+typedef struct kept_news {
+    rdzv_news news; /* without their pointers: who takes them gets those to what follows */
     char reason[1024];
     round_state now;
-} report;
+} kept_news;
 
-/* Between the thread and its owner: reports one way, wishes the other. */
-typedef struct queue {
+/* Between the thread and its owner: news one way, wishes the other. */
+typedef struct mailbox {
     int news_fd, wake_fd; /* eventfds: for the owner, for the thread */
     _Atomic int64_t valid_until_ns;
 
@@ -60,10 +60,10 @@ typedef struct queue {
     char reason[ROUND_REASON_BYTES]; /* with `close` */
     round_departure how;             /* with `left`; its texts are owned */
     bool has_next;                   /* the owner has not taken the latest, which is in `next` */
-    report next;
+    kept_news next;
 
-    report given; /* the owner's */
-} queue;
+    kept_news taken; /* the owner's */
+} mailbox;
 
 /* The node's dealings with the service. */
 typedef struct client {
@@ -94,7 +94,7 @@ struct rdzv_handle {
     rdzv_options options;
     pthread_t thread;
     bool has_thread;
-    queue queue;
+    mailbox box;
 
     /* The thread's. */
     round_machine machine;
@@ -106,69 +106,69 @@ struct rdzv_handle {
     bool finished; /* closed, or failed */
 };
 
-/* The queue. */
+/* The mailbox. */
 
 /* Of a round: no longer true after this node has left it. */
-static bool is_of_round(const report *r)
+static bool is_of_round(const kept_news *k)
 {
-    return r->news.phase == RDZV_RUNS || r->news.phase == RDZV_LEAVES;
+    return k->news.phase == RDZV_RUNS || k->news.phase == RDZV_LEAVES;
 }
 
-static status queue_open(queue *q)
+static status mailbox_open(mailbox *m)
 {
-    pthread_mutex_init(&q->lock, NULL);
-    q->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    q->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (q->news_fd < 0 || q->wake_fd < 0)
+    pthread_mutex_init(&m->lock, NULL);
+    m->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    m->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (m->news_fd < 0 || m->wake_fd < 0)
         return FAIL(STATUS_IO, "a descriptor for the rendezvous: %s", strerror(errno));
     return STATUS_OK;
 }
 
-static void queue_close(queue *q)
+static void mailbox_close(mailbox *m)
 {
-    if (q->news_fd >= 0)
-        close(q->news_fd);
-    if (q->wake_fd >= 0)
-        close(q->wake_fd);
-    pthread_mutex_destroy(&q->lock);
-    free((void *)q->how.lost);
-    round_state_free(&q->next.now);
-    round_state_free(&q->given.now);
+    if (m->news_fd >= 0)
+        close(m->news_fd);
+    if (m->wake_fd >= 0)
+        close(m->wake_fd);
+    pthread_mutex_destroy(&m->lock);
+    free((void *)m->how.lost);
+    round_state_free(&m->next.now);
+    round_state_free(&m->taken.now);
 }
 
-/* The latest report is dropped; the lock is held. */
-static void drop_next(queue *q)
+/* The latest news are dropped; the lock is held. */
+static void drop_next(mailbox *m)
 {
-    round_state_free(&q->next.now);
-    q->has_next = false;
+    round_state_free(&m->next.now);
+    m->has_next = false;
 }
 
-status rdzv_report(rdzv_handle *rdzv, const rdzv_news *news)
+status rdzv_post_news(rdzv_handle *rdzv, const rdzv_news *news)
 {
-    queue *q = &rdzv->queue;
-    report r = {.news = *news};
-    status st = round_state_copy(news->now, &r.now);
+    mailbox *m = &rdzv->box;
+    kept_news k = {.news = *news};
+    status st = round_state_copy(news->now, &k.now);
     if (st != STATUS_OK)
-        r.news = (rdzv_news){.phase = RDZV_FAILED, .failure = st};
-    snprintf(r.reason, sizeof r.reason, "%s", st == STATUS_OK ? news->reason : status_text());
-    pthread_mutex_lock(&q->lock);
-    if (q->left && is_of_round(&r)) {
-        round_state_free(&r.now);
+        k.news = (rdzv_news){.phase = RDZV_FAILED, .failure = st};
+    snprintf(k.reason, sizeof k.reason, "%s", st == STATUS_OK ? news->reason : status_text());
+    pthread_mutex_lock(&m->lock);
+    if (m->left && is_of_round(&k)) {
+        round_state_free(&k.now);
     } else {
-        drop_next(q);
-        q->next = r;
-        q->has_next = true;
+        drop_next(m);
+        m->next = k;
+        m->has_next = true;
     }
-    pthread_mutex_unlock(&q->lock);
-    eventfd_write(q->news_fd, 1);
+    pthread_mutex_unlock(&m->lock);
+    eventfd_write(m->news_fd, 1);
     return st;
 }
 
 /* The lease lasts until then. */
-static void queue_extend(queue *q, int64_t valid_until_ns)
+static void mailbox_extend(mailbox *m, int64_t valid_until_ns)
 {
-    if (atomic_exchange(&q->valid_until_ns, valid_until_ns) != valid_until_ns)
-        eventfd_write(q->news_fd, 1);
+    if (atomic_exchange(&m->valid_until_ns, valid_until_ns) != valid_until_ns)
+        eventfd_write(m->news_fd, 1);
 }
 
 /* What lies at a service. */
@@ -486,9 +486,9 @@ static void note_result(client *c, status result)
 
 /* The thread. */
 
-/* A thread that cannot report to its owner any more ends. */
-static status report_phase(rdzv_handle *rdzv, rdzv_phase phase, round_ending ending,
-                           const char *reason)
+/* A thread that cannot tell its owner any more ends. */
+static status post_phase(rdzv_handle *rdzv, rdzv_phase phase, round_ending ending,
+                         const char *reason)
 {
     const round_machine *machine = &rdzv->machine;
     const rdzv_news news = {.phase = phase,
@@ -497,7 +497,7 @@ static status report_phase(rdzv_handle *rdzv, rdzv_phase phase, round_ending end
                             .reason = reason,
                             .now = &machine->last,
                             .node_rank = round_rank_of(&machine->last, machine->self.id)};
-    status st = rdzv_report(rdzv, &news);
+    status st = rdzv_post_news(rdzv, &news);
     rdzv->finished =
         rdzv->finished || st != STATUS_OK || phase == RDZV_CLOSED || phase == RDZV_FAILED;
     return st;
@@ -505,7 +505,7 @@ static status report_phase(rdzv_handle *rdzv, rdzv_phase phase, round_ending end
 
 static status fail(rdzv_handle *rdzv, const char *reason)
 {
-    return report_phase(rdzv, RDZV_FAILED, ROUND_BADLY, reason);
+    return post_phase(rdzv, RDZV_FAILED, ROUND_BADLY, reason);
 }
 
 static status drive(rdzv_handle *rdzv, const round_event *event);
@@ -526,8 +526,8 @@ static status begin_round(rdzv_handle *rdzv)
     int64_t end_ns = lease_end_ns(&rdzv->client);
     if (passed(&rdzv->client, end_ns))
         return expire(rdzv, "this node's lease ended before the round began");
-    queue_extend(&rdzv->queue, end_ns);
-    return report_phase(rdzv, RDZV_RUNS, ROUND_WELL, "");
+    mailbox_extend(&rdzv->box, end_ns);
+    return post_phase(rdzv, RDZV_RUNS, ROUND_WELL, "");
 }
 
 /* One step of the machine, and what it asks for. It looks anew after all but a wait for a view. */
@@ -551,10 +551,10 @@ static status drive(rdzv_handle *rdzv, const round_event *event)
         st = begin_round(rdzv);
         break;
     case ROUND_DO_LEAVE:
-        st = report_phase(rdzv, RDZV_LEAVES, action.ending, action.reason);
+        st = post_phase(rdzv, RDZV_LEAVES, action.ending, action.reason);
         break;
     case ROUND_DO_END:
-        st = report_phase(rdzv, RDZV_CLOSED, action.ending, action.reason);
+        st = post_phase(rdzv, RDZV_CLOSED, action.ending, action.reason);
         break;
     }
     round_action_free(&action);
@@ -568,7 +568,7 @@ static status renew(rdzv_handle *rdzv)
     if (gone)
         return expire(rdzv, "this node's lease at the rendezvous has ended");
     if (rdzv->machine.phase == ROUND_RUNS)
-        queue_extend(&rdzv->queue, lease_end_ns(&rdzv->client));
+        mailbox_extend(&rdzv->box, lease_end_ns(&rdzv->client));
     return STATUS_OK;
 }
 
@@ -582,7 +582,7 @@ static status take_turn(rdzv_handle *rdzv)
 
 static void pause_for(const rdzv_handle *rdzv, int64_t ms)
 {
-    rdzv->client.clock->wait(rdzv->queue.wake_fd, ms);
+    rdzv->client.clock->wait(rdzv->box.wake_fd, ms);
 }
 
 /* What a waiting node waits for. */
@@ -653,25 +653,25 @@ static status check_times(rdzv_handle *rdzv)
 /* The owner's wishes. They stay until the machine has taken them; it asks for nothing then. */
 static status take_wishes(rdzv_handle *rdzv, bool *quit)
 {
-    queue *q = &rdzv->queue;
+    mailbox *m = &rdzv->box;
     status st = STATUS_OK;
     eventfd_t count;
-    eventfd_read(q->wake_fd, &count);
-    pthread_mutex_lock(&q->lock);
-    const round_event ended = {.kind = ROUND_EVENT_CLOSE, .ending = q->ending, .reason = q->reason};
-    const round_event left = {.kind = ROUND_EVENT_LEFT, .left = q->how};
-    *quit = q->quit;
-    if (q->close)
+    eventfd_read(m->wake_fd, &count);
+    pthread_mutex_lock(&m->lock);
+    const round_event ended = {.kind = ROUND_EVENT_CLOSE, .ending = m->ending, .reason = m->reason};
+    const round_event left = {.kind = ROUND_EVENT_LEFT, .left = m->how};
+    *quit = m->quit;
+    if (m->close)
         st = drive(rdzv, &ended);
-    if (st == STATUS_OK && q->left)
+    if (st == STATUS_OK && m->left)
         st = drive(rdzv, &left);
-    if (st == STATUS_OK && q->left) {
+    if (st == STATUS_OK && m->left) {
         rdzv->waits_since_ns = rdzv->said_ns = now_ns_of(&rdzv->client);
-        q->left = false;
-        free((void *)q->how.lost);
-        q->how = (round_departure){0};
+        m->left = false;
+        free((void *)m->how.lost);
+        m->how = (round_departure){0};
     }
-    pthread_mutex_unlock(&q->lock);
+    pthread_mutex_unlock(&m->lock);
     return st;
 }
 
@@ -726,7 +726,7 @@ static void init_client(rdzv_handle *rdzv)
                     .node_id = rdzv->machine.self.id,
                     .ttl_ms = ttl_ms,
                     .timeout_ms = o->read_ms > 0 && o->read_ms < third_ms ? o->read_ms : third_ms,
-                    .wake_fd = rdzv->queue.wake_fd},
+                    .wake_fd = rdzv->box.wake_fd},
         .keep_alive_ms = o->keep_alive_ms,
         .revision = -1,
         .all_ms = INT64_MIN,
@@ -750,7 +750,7 @@ status rdzv_open(const rdzv_options *options, rdzv_handle **out)
     if (rdzv == NULL)
         return FAIL(STATUS_NO_MEMORY, "a rendezvous");
     rdzv->options = *options;
-    status st = queue_open(&rdzv->queue);
+    status st = mailbox_open(&rdzv->box);
     if (st == STATUS_OK && options->backend != NULL)
         st = start_thread(rdzv, options);
     if (st == STATUS_OK)
@@ -762,26 +762,26 @@ status rdzv_open(const rdzv_options *options, rdzv_handle **out)
 
 int rdzv_fd(const rdzv_handle *rdzv)
 {
-    return rdzv->queue.news_fd;
+    return rdzv->box.news_fd;
 }
 
 rdzv_news rdzv_take_news(rdzv_handle *rdzv)
 {
-    queue *q = &rdzv->queue;
+    mailbox *m = &rdzv->box;
     eventfd_t count;
-    eventfd_read(q->news_fd, &count);
-    pthread_mutex_lock(&q->lock);
-    if (q->has_next) {
-        round_state_free(&q->given.now);
-        q->given = q->next;
-        q->next.now = (round_state){0};
-        q->has_next = false;
+    eventfd_read(m->news_fd, &count);
+    pthread_mutex_lock(&m->lock);
+    if (m->has_next) {
+        round_state_free(&m->taken.now);
+        m->taken = m->next;
+        m->next.now = (round_state){0};
+        m->has_next = false;
     }
-    pthread_mutex_unlock(&q->lock);
-    rdzv_news news = q->given.news;
-    news.reason = q->given.reason;
-    news.now = is_of_round(&q->given) ? &q->given.now : NULL;
-    news.valid_until_ns = atomic_load(&q->valid_until_ns);
+    pthread_mutex_unlock(&m->lock);
+    rdzv_news news = m->taken.news;
+    news.reason = m->taken.reason;
+    news.now = is_of_round(&m->taken) ? &m->taken.now : NULL;
+    news.valid_until_ns = atomic_load(&m->valid_until_ns);
     return news;
 }
 
@@ -802,31 +802,31 @@ static round_departure copy_departure(const round_departure *how)
 
 void rdzv_leave(rdzv_handle *rdzv, const round_departure *how)
 {
-    queue *q = &rdzv->queue;
+    mailbox *m = &rdzv->box;
     round_departure copy = copy_departure(how);
-    pthread_mutex_lock(&q->lock);
-    free((void *)q->how.lost);
-    q->how = copy;
-    q->left = true;
-    if (q->has_next && is_of_round(&q->next))
-        drop_next(q);
-    pthread_mutex_unlock(&q->lock);
-    if (is_of_round(&q->given)) {
-        q->given.news.phase = RDZV_WAITS;
-        q->given.reason[0] = '\0';
+    pthread_mutex_lock(&m->lock);
+    free((void *)m->how.lost);
+    m->how = copy;
+    m->left = true;
+    if (m->has_next && is_of_round(&m->next))
+        drop_next(m);
+    pthread_mutex_unlock(&m->lock);
+    if (is_of_round(&m->taken)) {
+        m->taken.news.phase = RDZV_WAITS;
+        m->taken.reason[0] = '\0';
     }
-    eventfd_write(q->wake_fd, 1);
+    eventfd_write(m->wake_fd, 1);
 }
 
 void rdzv_end_job(rdzv_handle *rdzv, round_ending ending, const char *reason)
 {
-    queue *q = &rdzv->queue;
-    pthread_mutex_lock(&q->lock);
-    q->close = true;
-    q->ending = ending;
-    snprintf(q->reason, sizeof q->reason, "%s", reason);
-    pthread_mutex_unlock(&q->lock);
-    eventfd_write(q->wake_fd, 1);
+    mailbox *m = &rdzv->box;
+    pthread_mutex_lock(&m->lock);
+    m->close = true;
+    m->ending = ending;
+    snprintf(m->reason, sizeof m->reason, "%s", reason);
+    pthread_mutex_unlock(&m->lock);
+    eventfd_write(m->wake_fd, 1);
 }
 
 void rdzv_close(rdzv_handle *rdzv)
@@ -834,13 +834,13 @@ void rdzv_close(rdzv_handle *rdzv)
     if (rdzv == NULL)
         return;
     if (rdzv->has_thread) {
-        pthread_mutex_lock(&rdzv->queue.lock);
-        rdzv->queue.quit = true;
-        pthread_mutex_unlock(&rdzv->queue.lock);
-        eventfd_write(rdzv->queue.wake_fd, 1);
+        pthread_mutex_lock(&rdzv->box.lock);
+        rdzv->box.quit = true;
+        pthread_mutex_unlock(&rdzv->box.lock);
+        eventfd_write(rdzv->box.wake_fd, 1);
         pthread_join(rdzv->thread, NULL);
     }
-    queue_close(&rdzv->queue);
+    mailbox_close(&rdzv->box);
     round_machine_free(&rdzv->machine);
     round_view_free(&rdzv->view);
     free(rdzv);

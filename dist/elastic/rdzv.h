@@ -35,9 +35,9 @@ typedef struct rdzv_clock {
 
 /* Times are of torch's --rdzv-conf, with torch's defaults. */
 typedef struct rdzv_options {
-    const rdzv_ops *backend;        /* NULL: no thread, and only rdzv_report() counts, for tests */
-    const rdzv_clock *clock;        /* NULL: base/clock.h's */
-    const char *endpoints, *run_id; /* borrowed, as the next, until rdzv_close() */
+    const rdzv_ops *backend; /* NULL: no thread, and only rdzv_post_news() counts, for tests */
+    const rdzv_clock *clock; /* NULL: base/clock.h's */
+    const char *endpoints, *run_id;   /* borrowed, as the next, until rdzv_close() */
     const struct etcd_access *access; /* etcd.h; NULL */
     round_node self;                  /* id, nproc, address, port */
     int min_nodes, max_nodes;
@@ -68,7 +68,7 @@ void rdzv_end_job(rdzv_handle *rdzv, round_ending ending, const char *reason);
 /* By the thread: what the owner takes next, but for valid_until_ns, which is apart. It is copied.
  * What is said of a round that the owner has left is dropped. STATUS_NO_MEMORY: the owner gets
  * that, as RDZV_FAILED, in its place. */
-status rdzv_report(rdzv_handle *rdzv, const rdzv_news *news);
+status rdzv_post_news(rdzv_handle *rdzv, const rdzv_news *news);
 
 /* Gives the lease back and ends the thread: at once, or after the second at most that it takes to
  * close the job, or a call that gets no answer (read_ms or less). Accepts NULL. */

@@ -55,7 +55,7 @@
  *   trouble/<a>      who says that workers fail: all stop theirs       the first one
  *   alive/<n>        who node n's agent is: a watched key that goes    it
  *                    with its connection. That it is put again is its heartbeat
- *   report/<a>/<n>   how node n's workers ended                        it
+ *   ended/<a>/<n>    how node n's workers ended                        it
  *   outcome/<a>      what comes of that: the end, or attempt a + 1     node 0
  *
  * Of an elastic job, under mnist_ddp/rdzv/<run id>/, as watched keys (dist/store/store_session.h,
@@ -106,7 +106,7 @@ extern "C" {
 /* Of agents that have met; and KEYS_OUTCOME, with the attempt. */
 #define KEYS_TROUBLE "trouble"
 #define KEYS_ALIVE "alive"
-#define KEYS_REPORT "report"
+#define KEYS_ENDED "ended"
 /* Of an elastic job. */
 #define KEYS_RENDEZVOUS "mnist_ddp/rdzv/"
 #define KEYS_STATE "state"

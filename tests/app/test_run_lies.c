@@ -73,7 +73,7 @@ START_TEST(a_record_chooses_no_path)
     ck_assert_int_eq(mkdir(folder, 0777), 0);
     char *record = record_of(0, _i == 0 ? 1 : 0, folder);
     start_job(0);
-    nodes_report_for_node_1(port, record);
+    nodes_end_node_1(port, record);
     free(record);
     nodes_wait(nodes, NODES);
     ck_assert_msg(!file_exists(path), "%s was written", path);
@@ -107,7 +107,7 @@ END_TEST
 START_TEST(an_order_by_record_has_a_sender)
 {
     start_job(0);
-    nodes_report_for_node_1(port, REPORT(3, 0));
+    nodes_end_node_1(port, ENDED(3, 0));
     nodes_wait(nodes, NODES);
     for (int i = 0; i < NODES; i++) {
         ASSERT_EXIT(nodes[i], 70);
@@ -122,7 +122,7 @@ END_TEST
 START_TEST(a_record_has_a_signal)
 {
     start_job(0);
-    nodes_report_for_node_1(port, _i == 0 ? REPORT(2, 64) : REPORT(2, 0));
+    nodes_end_node_1(port, _i == 0 ? ENDED(2, 64) : ENDED(2, 0));
     nodes_wait(nodes, NODES);
     ASSERT_EXIT(nodes[0], _i == 0 ? 128 + 64 : 72);
     ASSERT_FACTS(nodes[0].err, "error", _i == 0 ? "node 1" : "launcher",
@@ -144,7 +144,7 @@ START_TEST(a_record_has_a_size)
         at = stpcpy(at, "{},");
     stpcpy(at, end);
     start_job(0);
-    nodes_report_for_node_1(port, record);
+    nodes_end_node_1(port, record);
     free(record);
     nodes_wait(nodes, NODES);
     ASSERT_EXIT(nodes[0], 72);
@@ -218,7 +218,7 @@ START_TEST(a_strangers_report_hides_no_failure)
     }
     test_folder_await("up.0");
     test_folder_await("up.1");
-    nodes_set_key(port, _i == 0 ? KEY_REPORT_OF_NODE_0 : KEY_REPORT_OF_NODE_1, REPORT(0, 0));
+    nodes_set_key(port, _i == 0 ? KEY_END_OF_NODE_0 : KEY_END_OF_NODE_1, ENDED(0, 0));
     clock_sleep_ms(300); /* node 0 looks every 100 ms */
     test_folder_write("go", "");
     nodes_wait(nodes, NODES);

@@ -84,8 +84,8 @@ static const struct {
     const char *word;
     bool deliver;
 } BREAKS[] = {
-    {KEY_REPORT_OF_NODE_1, false},
-    {KEY_REPORT_OF_NODE_1, true},
+    {KEY_END_OF_NODE_1, false},
+    {KEY_END_OF_NODE_1, true},
     {KEY_TROUBLE, false},
     {KEY_OUTCOME, false},
 };
@@ -137,7 +137,7 @@ static const struct {
      true,
      {72, 72},
      {{"error", "node 1"}, {"error", "node 1", NONSENSE_TEXT}}},
-    {KEY_REPORT_OF_NODE_1, false, {0, 0}, {{NULL}, {NULL}}},
+    {KEY_END_OF_NODE_1, false, {0, 0}, {{NULL}, {NULL}}},
     {KEY_OUTCOME, false, {0, 72}, {{NULL}, {"error", NONSENSE_TEXT}}},
 };
 

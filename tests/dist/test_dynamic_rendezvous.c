@@ -544,8 +544,8 @@ START_TEST(news_for_which_memory_is_short_end_the_job)
     ck_assert_int_eq(rdzv_open(&(rdzv_options){.backend = NULL}, &rdzv), STATUS_OK);
     rdzv_leave(rdzv, &(round_departure){0});
     no_memory_begin();
-    ck_assert_int_eq(rdzv_report(rdzv, &lost), STATUS_NO_MEMORY);
-    ck_assert_int_eq(rdzv_report(rdzv, &lost), STATUS_NO_MEMORY);
+    ck_assert_int_eq(rdzv_post_news(rdzv, &lost), STATUS_NO_MEMORY);
+    ck_assert_int_eq(rdzv_post_news(rdzv, &lost), STATUS_NO_MEMORY);
     no_memory_end();
     rdzv_news news = rdzv_take_news(rdzv);
     ck_assert_int_eq(news.phase, RDZV_FAILED);
@@ -562,11 +562,11 @@ START_TEST(news_of_a_round_that_was_left_are_dropped)
     const round_state round = {.round = 1};
     const rdzv_news runs = {.phase = RDZV_RUNS, .reason = "", .now = &round};
     ck_assert_int_eq(rdzv_open(&(rdzv_options){.backend = NULL}, &rdzv), STATUS_OK);
-    ck_assert_int_eq(rdzv_report(rdzv, &runs), STATUS_OK);
+    ck_assert_int_eq(rdzv_post_news(rdzv, &runs), STATUS_OK);
     ck_assert_int_eq(rdzv_take_news(rdzv).phase, RDZV_RUNS);
     rdzv_leave(rdzv, &(round_departure){0});
     ck_assert_int_eq(rdzv_take_news(rdzv).phase, RDZV_WAITS);
-    ck_assert_int_eq(rdzv_report(rdzv, &runs), STATUS_OK);
+    ck_assert_int_eq(rdzv_post_news(rdzv, &runs), STATUS_OK);
     ck_assert_int_eq(rdzv_take_news(rdzv).phase, RDZV_WAITS);
     rdzv_close(rdzv);
 }

@@ -4,17 +4,17 @@
 #define MNIST_DDP_TESTS_APP_SUPPORT_LAUNCHER_KEYS_H
 
 /* Of the first attempt. */
-#define KEY_REPORT_OF_NODE_0 "report/0/0"
-#define KEY_REPORT_OF_NODE_1 "report/0/1"
+#define KEY_END_OF_NODE_0 "ended/0/0"
+#define KEY_END_OF_NODE_1 "ended/0/1"
 #define KEY_TROUBLE "trouble/0"
 #define KEY_OUTCOME "outcome/0"
 /* Of the job. */
 #define KEY_ALIVE_OF_NODE_1 \
     "alive/1" /* watched: who node 1 is; that it is put again its heartbeat */
 
-/* A node's report: RESULT 0 is success, 2 an agent stopped by SIGNAL, 3 ranks that were stopped,
+/* How a node ended: RESULT 0 is success, 2 an agent stopped by SIGNAL, 3 ranks that were stopped,
  * 4 a failure, which needs a cause. */
-#define REPORT(result, signal) "{\"result\":" #result ",\"signal\":" #signal ",\"notes\":\"\"}"
+#define ENDED(result, signal) "{\"result\":" #result ",\"signal\":" #signal ",\"notes\":\"\"}"
 
 /* Node 0's outcome for all: AGAIN (true or false) and the exit code. TEXT is shown. */
 #define OUTCOME(again, code, text) \

@@ -78,11 +78,11 @@ void nodes_put_key(int port, const char *key, const char *value)
     store_destroy(client);
 }
 
-void nodes_report_for_node_1(int port, const char *report)
+void nodes_end_node_1(int port, const char *how)
 {
     store *client = stranger_at(port);
     put_key(client, KEY_ALIVE_OF_NODE_1, "1 of 1");
-    set_key(client, KEY_REPORT_OF_NODE_1, report);
+    set_key(client, KEY_END_OF_NODE_1, how);
     clock_sleep_ms(300); /* node 0 looks every 100 ms */
     store_destroy(client);
 }

@@ -24,6 +24,6 @@ void nodes_set_key(int port, const char *key, const char *value);
 void nodes_put_key(int port, const char *key, const char *value);
 
 /* As one that also passes itself off as node 1's launcher. */
-void nodes_report_for_node_1(int port, const char *report);
+void nodes_end_node_1(int port, const char *how);
 
 #endif
