@@ -120,7 +120,7 @@ static status open_device(rank_context *rank)
         LOG_V("rank %d computes on %s", rank->place.rank, rank->dev->description);
     TRY(device_trace(rank->dev, rank->trace.spans, rank->trace.lane));
     timeline_open(rank->dev, rank->page, &rank->trace, &rank->timeline);
-    return rank->dev->ops->alloc(rank->dev, sizeof *rank->state, (void **)&rank->state);
+    return rank->dev->ops->alloc(rank->dev, sizeof *rank->step_state, (void **)&rank->step_state);
 }
 
 /* A rank without a store is alone. */
@@ -248,7 +248,7 @@ static status open_loader(rank_context *rank)
                                            .shuffle = rank->opts->shuffle,
                                            .drop_last = rank->opts->drop_last},
                                .augment = augmentation_of(rank),
-                               .state = rank->state};
+                               .state = rank->step_state};
     return loader_create(rank->dev, &rank->train_set, &settings, &rank->loader);
 }
 
@@ -331,7 +331,7 @@ static status open_part(rank_context *rank, const dataset *set, loader **out)
     loader_options settings = {.batch_size = (int)batch_size,
                                .accum = 1,
                                .sampler = {.samples = part.count, .world_size = 1},
-                               .state = rank->state};
+                               .state = rank->step_state};
     TRY(loader_create(rank->dev, &part, &settings, out));
     return loader_start_epoch(*out, 0);
 }
@@ -453,7 +453,7 @@ void rank_context_close(rank_context *rank)
         rank->dev->ops->free(rank->dev, rank->parameters);
     }
     if (rank->dev != NULL)
-        rank->dev->ops->free(rank->dev, rank->state);
+        rank->dev->ops->free(rank->dev, rank->step_state);
     timeline_close(&rank->timeline);
     core_binding_close(&rank->binding);
     device_destroy(rank->dev);

@@ -54,9 +54,9 @@ typedef struct rank_context {
     core_binding binding; /* for this rank's threads; none with several replicas */
     network *net;
     schedule schedule;
-    float *gradients;  /* the network's, and PREEMPT_FLOATS after them */
-    float *parameters; /* the network's, and what travels after them; NULL: its own */
-    step_state *state; /* device memory: of the step under way */
+    float *gradients;       /* the network's, and PREEMPT_FLOATS after them */
+    float *parameters;      /* the network's, and what travels after them; NULL: its own */
+    step_state *step_state; /* device memory: of the step under way */
     strategy *strategy;
     char sums[CHECKPOINT_SUMS_BYTES]; /* as the run began (run_folder.h); "": it begins here */
     preempt stop;
@@ -139,7 +139,7 @@ void rank_context_close(rank_context *rank);
 static inline status rank_context_loss_scaling(rank_context *rank, loss_scaling *out)
 {
     step_state state;
-    TRY(rank->dev->ops->download(rank->dev, &state, rank->state, sizeof state));
+    TRY(rank->dev->ops->download(rank->dev, &state, rank->step_state, sizeof state));
     *out = state.scaling;
     return STATUS_OK;
 }
@@ -147,7 +147,7 @@ static inline status rank_context_loss_scaling(rank_context *rank, loss_scaling 
 static inline status rank_context_set_loss_scaling(rank_context *rank, const loss_scaling *scaling)
 {
     step_state state = {.scaling = *scaling};
-    return rank->dev->ops->upload(rank->dev, rank->state, &state, sizeof state);
+    return rank->dev->ops->upload(rank->dev, rank->step_state, &state, sizeof state);
 }
 
 #endif

@@ -472,8 +472,9 @@ status strategy_ranks_optimizer_step(rank_context *rank, void *self)
     (void)self;
     TRY(timeline_enter(&rank->timeline, MOMENT_OPTIMIZER));
     if (rank->settings.clip_grad_norm > 0)
-        TRY(network_clip_gradients(rank->net, (float)rank->settings.clip_grad_norm, rank->state));
-    return optimizer_step(strategy_optimizer(rank->strategy), rank->state);
+        TRY(network_clip_gradients(rank->net, (float)rank->settings.clip_grad_norm,
+                                   rank->step_state));
+    return optimizer_step(strategy_optimizer(rank->strategy), rank->step_state);
 }
 
 status strategy_ranks_share_parameters(rank_context *rank, void *self, int root)

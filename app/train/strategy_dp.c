@@ -64,7 +64,7 @@ typedef struct replica {
     device *dev;
     struct trace_lane *lane; /* for its transfers; NULL: no trace */
     network *net;
-    step_state *state;                          /* device memory, as the next two: */
+    step_state *step_state;                     /* device memory, as the next two: */
     float *x;                                   /* (chunk, 784) */
     uint32_t *samples;                          /* (chunk) */
     store *keys[REPLICA_GROUPS];                /* NULL: none is needed */
@@ -167,7 +167,7 @@ static status open_compute(replica *r, const task *t)
     TRY(device_create(&r->where, &r->dev));
     TRY(open_trace(r));
     const device_ops *ops = r->dev->ops;
-    TRY(ops->alloc(r->dev, sizeof *r->state, (void **)&r->state));
+    TRY(ops->alloc(r->dev, sizeof *r->step_state, (void **)&r->step_state));
     TRY(ops->alloc(r->dev, sizeof *r->x * chunk * DATASET_PIXELS, (void **)&r->x));
     TRY(ops->alloc(r->dev, sizeof *r->samples * chunk, (void **)&r->samples));
     return network_create(r->dev, &r->all->network, &r->net);
@@ -204,7 +204,7 @@ static status replica_load_kernels(replica *r, const task *t)
     replicas *all = r->all;
     bool is_master = r->index == 0;
     network *net = is_master ? all->rank->net : r->net;
-    step_state *state = is_master ? all->rank->state : r->state;
+    step_state *state = is_master ? all->rank->step_state : r->step_state;
     step_plan plan = {.scale_loss = r->dev->precision == PRECISION_F16}; /* an evaluation's */
     const device_ops *ops = r->dev->ops;
     void *zeros = NULL;
@@ -242,7 +242,7 @@ static void close_compute(replica *r)
     if (r->dev != NULL) {
         r->dev->ops->free(r->dev, r->samples);
         r->dev->ops->free(r->dev, r->x);
-        r->dev->ops->free(r->dev, r->state);
+        r->dev->ops->free(r->dev, r->step_state);
     }
     device_destroy(r->dev);
     r->net = NULL;
@@ -317,9 +317,9 @@ static status work_on_chunk(replica *r, const task *t)
     int rows = chunk_rows(t->n, r->all->n, r->index);
     size_t n = (size_t)rows, row_bytes = network_dlogits_row_bytes(r->net);
     size_t image_bytes = DATASET_PIXELS * device_element_bytes(r->dev);
-    batch in = {.n = rows, .x = r->x, .samples = r->samples, .state = r->state};
+    batch in = {.n = rows, .x = r->x, .samples = r->samples, .state = r->step_state};
     if (t->begins_step)
-        TRY(r->dev->ops->begin_step(r->dev, &t->plan, r->state, NULL));
+        TRY(r->dev->ops->begin_step(r->dev, &t->plan, r->step_state, NULL));
     arrive(r, AT_PARAMETERS);
     TRY(process_group_broadcast(group, network_parameters(r->net), count, DTYPE_F32, 0, stream));
     TRY(process_group_recv(group, r->x, n * image_bytes / sizeof(float), DTYPE_F32, 0, stream));

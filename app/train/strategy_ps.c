@@ -66,7 +66,7 @@ static status serve(rank_context *rank)
     device *dev = rank->dev;
     size_t count = network_count(rank->net);
     float *flags = rank->parameters + count;
-    const uint32_t *overflow = &rank->state->scaling.overflow;
+    const uint32_t *overflow = &rank->step_state->scaling.overflow;
     _Static_assert(sizeof *overflow == sizeof *flags, "its bits travel as a float's");
     TRY(strategy_ranks_optimizer_step(rank, NULL));
     TRY(dev->ops->copy(dev, &flags[STOP], rank->gradients + count, sizeof *flags));
@@ -90,8 +90,8 @@ static status optimizer_step_at_server(rank_context *rank, void *self)
     TRY(timeline_enter(&rank->timeline, MOMENT_BROADCAST));
     TRY(process_group_run(rank->group, &c, dev->stream));
     return is_server(rank) ? STATUS_OK
-                           : dev->ops->copy(dev, &rank->state->scaling.overflow, &flags[OVERFLOW],
-                                            sizeof *flags);
+                           : dev->ops->copy(dev, &rank->step_state->scaling.overflow,
+                                            &flags[OVERFLOW], sizeof *flags);
 }
 
 const strategy_ops strategy_ps = {

@@ -31,7 +31,7 @@ static status begin_step(trainer *t, int step)
                       .loss_sum = watches_loss(rank) ? &network_totals(rank->net)->loss_sum : NULL};
     loader_plan_step(rank->loader, step, &plan);
     strategy_plan_step(rank->strategy, (float)t->lr, &plan);
-    return dev->ops->begin_step(dev, &plan, rank->state, rank->stop.flag);
+    return dev->ops->begin_step(dev, &plan, rank->step_state, rank->stop.flag);
 }
 
 /* Ends the round if it is over, strikes for --inject, and tells whoever follows the run. */
@@ -193,7 +193,7 @@ static status evaluate_part(rank_context *rank, const dataset *set, float *logit
         step_plan plan = {0};
         batch in;
         loader_plan_step(part, step, &plan);
-        TRY(rank->dev->ops->begin_step(rank->dev, &plan, rank->state, NULL));
+        TRY(rank->dev->ops->begin_step(rank->dev, &plan, rank->step_state, NULL));
         TRY(loader_next(part, &in));
         TRY(strategy_evaluate(rank->strategy, &in));
         if (logits != NULL && rank->sharing.scores)
