@@ -4,8 +4,8 @@
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/options/training_values.h"
+#include "app/train/agent_link.h"
 #include "app/train/agreement.h"
-#include "app/train/elastic.h"
 #include "app/train/failure.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -177,7 +177,7 @@ static status open_group(rank_context *rank)
                                       .inject_delay_ms = o->inject_delay_ms,
                                       .debug = debug_level()};
     TRY(process_group_create(&settings, &rank->group));
-    elastic_set_group(rank->link, rank->group);
+    agent_link_set_group(rank->link, rank->group);
     rank->dev->interrupted = interrupted;
     rank->dev->interrupted_ctx = rank;
     return mesh_open(&rank->mesh, rank->group);
@@ -385,8 +385,8 @@ static status broadcast_from_first(rank_context *rank)
     return strategy_share_state(rank->strategy, 0);
 }
 
-status rank_context_open(const options *opts, const rendezvous_place *place, struct elastic *link,
-                         rank_context *out, int *exit_code)
+status rank_context_open(const options *opts, const rendezvous_place *place,
+                         struct agent_link *link, rank_context *out, int *exit_code)
 {
     static const struct {
         status (*open)(rank_context *);
@@ -430,7 +430,7 @@ void rank_context_close_group(rank_context *rank)
 {
     if (rank->dev != NULL)
         rank->dev->interrupted = NULL;
-    elastic_set_group(rank->link, NULL);
+    agent_link_set_group(rank->link, NULL);
     mesh_close(&rank->mesh);
     process_group_destroy(rank->group);
     rank->group = NULL;

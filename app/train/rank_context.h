@@ -24,14 +24,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
-struct elastic; /* app/train/elastic.h */
+struct agent_link; /* app/train/agent_link.h */
 
 typedef struct rank_context {
     const options *opts;
     rendezvous_place place;
-    mesh mesh;            /* from the rendezvous on; its groups as long as `group` */
-    data_sharing sharing; /* from the rendezvous on */
-    struct elastic *link; /* with the agent of an elastic job; borrowed; NULL: it is none */
+    mesh mesh;               /* from the rendezvous on; its groups as long as `group` */
+    data_sharing sharing;    /* from the rendezvous on */
+    struct agent_link *link; /* with the agent of an elastic job; borrowed; NULL: it is none */
     rank_settings settings;
 
     dataset_location location;
@@ -121,8 +121,8 @@ status rank_context_agreement_of_node(const options *opts, bool is_elastic, char
  * strategy; blocks until all ranks have joined. Parameters are rank 0's on all ranks. `link`: NULL
  * if the job is not elastic. All that is given is borrowed. On failure *exit_code says what kind
  * (app/common/exit_codes.h), and what is open is to be closed. `out` stays where it is. */
-status rank_context_open(const options *opts, const rendezvous_place *place, struct elastic *link,
-                         rank_context *out, int *exit_code);
+status rank_context_open(const options *opts, const rendezvous_place *place,
+                         struct agent_link *link, rank_context *out, int *exit_code);
 
 /* After a run that went well: waits for the other ranks, as a collective does, and leaves the
  * rendezvous. */

@@ -2,8 +2,8 @@
 
 #include "app/common/run_files.h"
 #include "app/options/options_table.h"
+#include "app/train/agent_link.h"
 #include "app/train/agreement.h"
-#include "app/train/elastic.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/file.h"
@@ -354,7 +354,7 @@ static void folder_owner_note(const rank_context *rank, const char *path)
  * or a later round has the folder. Takes the lock if it was another's, and is free now. */
 static status folder_owner_check(const rank_context *rank, const char *path, int *lock_fd)
 {
-    TRY(elastic_check(rank->link));
+    TRY(agent_link_check(rank->link));
     if (rank->place.round == 0 || path[0] == '\0')
         return STATUS_OK;
     int64_t round = round_of(rank, path);

@@ -7,8 +7,8 @@
 #include "app/common/run_log.h"
 #include "app/report/run_page.h"
 #include "app/report/trace_picture.h"
+#include "app/train/agent_link.h"
 #include "app/train/agreement.h"
-#include "app/train/elastic.h"
 #include "app/train/eval_document.h"
 #include "app/train/failure.h"
 #include "app/train/rank_context.h"
@@ -56,8 +56,8 @@ typedef struct kept_state {
 
 typedef struct training {
     rank_signals signals;
-    elastic *link;   /* NULL: the job is not elastic */
-    kept_state kept; /* what its latest round has kept */
+    agent_link *link; /* NULL: the job is not elastic */
+    kept_state kept;  /* what its latest round has kept */
     rank_context rank;
     run_folder folder; /* rank 0's; of an elastic job all ranks know its path */
     progress progress;
@@ -312,7 +312,7 @@ static status rounds_finish(training *t)
 {
     if (t->link == NULL)
         return STATUS_OK;
-    elastic_finish(t->link);
+    agent_link_finish(t->link);
     return process_group_barrier(t->rank.group);
 }
 
@@ -342,9 +342,9 @@ static status rounds_keep(training *t)
 static status rounds_await_next(training *t, rendezvous_place *place)
 {
     int64_t was = place->round;
-    TRY(elastic_left(t->link, t->kept.step, !t->runs));
+    TRY(agent_link_left(t->link, t->kept.step, !t->runs));
     t->left_ns = clock_now_ns();
-    TRY(elastic_await_join(t->link, &t->signals.asked_by, place));
+    TRY(agent_link_await_join(t->link, &t->signals.asked_by, place));
     t->joined_ns = clock_now_ns();
     LOG_D("round %" PRId64 " after round %" PRId64 ": rank %d of %d", place->round, was,
           place->rank, place->world_size);
@@ -815,9 +815,9 @@ static void run_end_say_stopped(training *t)
     char place[PROGRESS_PLACE_BYTES];
     progress_name_place(at->epoch, at->step_in_epoch, place);
     LOG_W("stopped after %s: %s%s asked for it", place,
-          number != 0                    ? "SIG"
-          : elastic_wants_pause(t->link) ? "its agent"
-                                         : "a signal to another rank",
+          number != 0                       ? "SIG"
+          : agent_link_wants_pause(t->link) ? "its agent"
+                                            : "a signal to another rank",
           number != 0 ? sigabbrev_np(number) : "");
     if (!run_folder_takes_checkpoints(t->rank.opts))
         LOG_W("nothing was saved, as %s says",
@@ -1095,9 +1095,9 @@ static status pass_to_next_round(training *t, status ended)
 static status run_rounds(training *t, const options *opts, int *exit_code)
 {
     TRY(rank_signals_start(&t->signals));
-    TRY(elastic_open(&t->link));
+    TRY(agent_link_open(&t->link));
     for (;;) {
-        elastic_begin_round(t->link, t->place.round, &t->place.breaker);
+        agent_link_begin_round(t->link, t->place.round, &t->place.breaker);
         status st = open_and_run(t, opts, exit_code);
         if (!t->survives)
             return st;
@@ -1117,7 +1117,7 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
     bool stopped = t.rank.stop.agreed, diverged = t.rank.stop.diverged;
     close_round(&t);
     rank_signals_stop(&t.signals);
-    elastic_close(t.link);
+    agent_link_close(t.link);
     kept_state_free(&t.kept);
     result_close(&t.result);
     if (st != STATUS_OK) {

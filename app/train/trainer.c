@@ -2,7 +2,7 @@
  * what happens around a step and between two epochs. */
 #include "app/train/trainer.h"
 
-#include "app/train/elastic.h"
+#include "app/train/agent_link.h"
 #include "app/train/rank_context.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -27,7 +27,7 @@ static status begin_step(trainer *t, int step)
     device *dev = rank->dev;
     step_plan plan = {.scale_loss = dev->precision == PRECISION_F16,
                       .stop = preempt_wish(&rank->stop, rank_signals_asked(t->signals) != 0,
-                                           elastic_wants_pause(rank->link)),
+                                           agent_link_wants_pause(rank->link)),
                       .loss_sum = watches_loss(rank) ? &network_totals(rank->net)->loss_sum : NULL};
     loader_plan_step(rank->loader, step, &plan);
     strategy_plan_step(rank->strategy, (float)t->lr, &plan);
@@ -38,7 +38,7 @@ static status begin_step(trainer *t, int step)
 static status before_step(trainer *t, int step)
 {
     rank_context *rank = t->rank;
-    TRY(elastic_check(rank->link));
+    TRY(agent_link_check(rank->link));
     TRY(timeline_begin_step(&rank->timeline, t->at.epoch, t->at.step + 1));
     fault_before_step(&t->fault, t->at.step + 1);
     run_records_step_begins(&t->records, &t->at, step);

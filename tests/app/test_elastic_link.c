@@ -1,7 +1,7 @@
 /* What the agent of a node and an elastic rank say to each other: each message arrives as it was
  * sent; an end that is gone, full or talks nonsense is told from one that is silent. */
 #include "app/common/elastic_link.h"
-#include "app/train/elastic.h"
+#include "app/train/agent_link.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
@@ -132,7 +132,7 @@ START_TEST(a_rank_takes_all_of_its_next_place)
     const elastic_place *want = &MESSAGES[N_MESSAGES - 1].place;
     char text[16];
     round_fence *fence = NULL;
-    elastic *link = NULL;
+    agent_link *link = NULL;
     atomic_int no_signal = 0;
     rendezvous_place got = {.master_addr = "another", .run_id = "stays"};
     ck_assert_int_eq(round_fence_create(&fence), STATUS_OK);
@@ -140,9 +140,9 @@ START_TEST(a_rank_takes_all_of_its_next_place)
     setenv(ROUND_FENCE_VARIABLE, text, 1);
     snprintf(text, sizeof text, "%d", ends[1]);
     setenv(ELASTIC_FD_VARIABLE, text, 1);
-    ck_assert_int_eq(elastic_open(&link), STATUS_OK);
+    ck_assert_int_eq(agent_link_open(&link), STATUS_OK);
     ck_assert_int_eq(elastic_link_send(ends[0], &MESSAGES[N_MESSAGES - 1]), STATUS_OK);
-    ck_assert_int_eq(elastic_await_join(link, &no_signal, &got), STATUS_OK);
+    ck_assert_int_eq(agent_link_await_join(link, &no_signal, &got), STATUS_OK);
     ck_assert(got.round == want->round && got.restart_count == want->restarts);
     ck_assert(got.rank == want->rank && got.world_size == want->world_size);
     ck_assert(got.local_rank == want->local_rank && got.node_rank == want->node_rank);
@@ -150,7 +150,7 @@ START_TEST(a_rank_takes_all_of_its_next_place)
     ck_assert_str_eq(got.master_addr, want->master_addr);
     ck_assert_int_eq(got.master_port, want->master_port);
     ck_assert_str_eq(got.run_id, "stays");
-    elastic_close(link);
+    agent_link_close(link);
     ends[1] = -1;
     round_fence_close(fence);
 }

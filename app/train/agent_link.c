@@ -1,4 +1,4 @@
-#include "app/train/elastic.h"
+#include "app/train/agent_link.h"
 
 #include "app/common/elastic_link.h"
 #include "base/clock.h"
@@ -20,7 +20,7 @@
 
 enum { LOOK_MS = 50, WHY_BYTES = 160 };
 
-struct elastic {
+struct agent_link {
     int fd;
     round_fence *fence;
     pthread_t thread;
@@ -40,7 +40,7 @@ struct elastic {
 };
 
 /* The lock is held. What the rank waits for fails. */
-static void end_round(elastic *link, const char *why)
+static void end_round(agent_link *link, const char *why)
 {
     if (atomic_exchange(&link->over, true))
         return;
@@ -50,7 +50,7 @@ static void end_round(elastic *link, const char *why)
 }
 
 /* The lock is held. What the agent has said of the round. */
-static void obey(elastic *link)
+static void obey(agent_link *link)
 {
     char why[WHY_BYTES];
     if (link->is_done)
@@ -63,7 +63,7 @@ static void obey(elastic *link)
 }
 
 /* The lock is held. */
-static void take(elastic *link, const elastic_message *message)
+static void take(agent_link *link, const elastic_message *message)
 {
     switch (message->word) {
     case ELASTIC_PAUSE:
@@ -85,7 +85,7 @@ static void take(elastic *link, const elastic_message *message)
 }
 
 /* Takes what has come; false: nothing more will. */
-static bool take_all(elastic *link)
+static bool take_all(agent_link *link)
 {
     elastic_message message;
     bool came = true;
@@ -109,7 +109,7 @@ static bool take_all(elastic *link)
 
 static void *listen_to_agent(void *arg)
 {
-    elastic *link = arg;
+    agent_link *link = arg;
     struct pollfd entry = {.fd = link->fd, .events = POLLIN};
     do
         (void)poll(&entry, 1, -1);
@@ -129,7 +129,7 @@ static status check_link(int fd)
 }
 
 /* Its thread does not run. */
-static void destroy(elastic *link)
+static void destroy(agent_link *link)
 {
     close(link->fd);
     round_fence_close(link->fence);
@@ -139,7 +139,7 @@ static void destroy(elastic *link)
     free(link);
 }
 
-status elastic_open(elastic **out)
+status agent_link_open(agent_link **out)
 {
     const char *text = environment_text(ELASTIC_FD_VARIABLE);
     int fd = -1;
@@ -148,7 +148,7 @@ status elastic_open(elastic **out)
         return STATUS_OK;
     (void)number_parse(text, 0, INT_MAX, &fd);
     TRY(check_link(fd));
-    elastic *link = calloc(1, sizeof *link);
+    agent_link *link = calloc(1, sizeof *link);
     if (link == NULL)
         return FAIL(STATUS_NO_MEMORY, "a link with an agent");
     link->fd = fd;
@@ -167,7 +167,7 @@ status elastic_open(elastic **out)
     return st;
 }
 
-void elastic_close(elastic *link)
+void agent_link_close(agent_link *link)
 {
     if (link == NULL)
         return;
@@ -179,7 +179,7 @@ void elastic_close(elastic *link)
     destroy(link);
 }
 
-void elastic_begin_round(elastic *link, int64_t round, socket_breaker **breaker)
+void agent_link_begin_round(agent_link *link, int64_t round, socket_breaker **breaker)
 {
     *breaker = NULL;
     if (link == NULL)
@@ -199,7 +199,7 @@ void elastic_begin_round(elastic *link, int64_t round, socket_breaker **breaker)
     pthread_mutex_unlock(&link->lock);
 }
 
-void elastic_set_group(elastic *link, process_group *group)
+void agent_link_set_group(agent_link *link, process_group *group)
 {
     if (link == NULL)
         return;
@@ -210,12 +210,12 @@ void elastic_set_group(elastic *link, process_group *group)
     pthread_mutex_unlock(&link->lock);
 }
 
-bool elastic_wants_pause(const elastic *link)
+bool agent_link_wants_pause(const agent_link *link)
 {
     return link != NULL && atomic_load_explicit(&link->pause, memory_order_relaxed);
 }
 
-status elastic_check(const elastic *link)
+status agent_link_check(const agent_link *link)
 {
     if (link == NULL)
         return STATUS_OK;
@@ -226,7 +226,7 @@ status elastic_check(const elastic *link)
                : STATUS_OK;
 }
 
-void elastic_finish(elastic *link)
+void agent_link_finish(agent_link *link)
 {
     if (link == NULL)
         return;
@@ -235,7 +235,7 @@ void elastic_finish(elastic *link)
     pthread_mutex_unlock(&link->lock);
 }
 
-status elastic_left(elastic *link, int64_t step, bool unmet)
+status agent_link_left(agent_link *link, int64_t step, bool unmet)
 {
     pthread_mutex_lock(&link->lock);
     elastic_message message = {
@@ -257,7 +257,7 @@ static void move_to(const elastic_place *next, rendezvous_place *place)
     snprintf(place->master_addr, sizeof place->master_addr, "%s", next->master_addr);
 }
 
-status elastic_await_join(elastic *link, const atomic_int *asked_by, rendezvous_place *place)
+status agent_link_await_join(agent_link *link, const atomic_int *asked_by, rendezvous_place *place)
 {
     status st = STATUS_OK;
     pthread_mutex_lock(&link->lock);
