@@ -622,9 +622,9 @@ static int list_missing(const rendezvous_place *place, const bool *there, char *
 }
 
 /* One rank of each node speaks: the lowest that is there. */
-static bool speaks(const rendezvous *rdzv, const bool *joined)
+static bool speaks(const rendezvous *r, const bool *joined)
 {
-    const rendezvous_place *place = &rdzv->place;
+    const rendezvous_place *place = &r->place;
     int first = node_of(place, place->rank) * place->local_world_size;
     while (first < place->rank && !joined[first])
         first++;
@@ -634,42 +634,42 @@ static bool speaks(const rendezvous *rdzv, const bool *joined)
 /* A meeting's missing(). */
 static status name_missing(void *ctx, const bool *joined, bool is_over)
 {
-    const rendezvous *rdzv = ctx;
+    const rendezvous *r = ctx;
     char list[LIST_BYTES], way[SOCKET_ROUTE_BYTES];
-    int world_size = rdzv->place.world_size, missing = list_missing(&rdzv->place, joined, list);
-    double total_s = (double)rdzv->timeout_ms * 1e-3;
-    if (!is_over && !speaks(rdzv, joined))
+    int world_size = r->place.world_size, missing = list_missing(&r->place, joined, list);
+    double total_s = (double)r->timeout_ms * 1e-3;
+    if (!is_over && !speaks(r, joined))
         return STATUS_OK;
-    socket_route_describe(rdzv->place.master_addr, way);
+    socket_route_describe(r->place.master_addr, way);
     const char *from = way[0] != '\0' ? ", seen from " : "";
     if (is_over)
         return FAIL(STATUS_TIMEOUT,
                     "%d of %d ranks (%s) did not join at %s%s%s within %.3g s: see whether they "
                     "were started, and whether they can reach that address",
-                    missing, world_size, list, rdzv->where, from, way, total_s);
+                    missing, world_size, list, r->where, from, way, total_s);
     LOG_I("waiting for %d of %d ranks (%s) at %s%s%s, %.0f s of %.0f s", missing, world_size, list,
-          rdzv->where, from, way, clock_seconds(clock_now_ns() - rdzv->start_ns), total_s);
+          r->where, from, way, clock_seconds(clock_now_ns() - r->start_ns), total_s);
     return STATUS_OK;
 }
 
 /* Rank 0 without an agent. Other hosts can connect unless the address says that there are none. */
-static status serve_store(rendezvous *rdzv)
+static status serve_store(rendezvous *r)
 {
-    const rendezvous_place *place = &rdzv->place;
+    const rendezvous_place *place = &r->place;
     char own[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
     const char *host = place->master_addr;
     if (!socket_address_is_loopback(host))
         host = socket_address_home(host, own, why) ? own : NULL;
-    status st = store_server_create(host, place->master_port, &rdzv->server);
+    status st = store_server_create(host, place->master_port, &r->server);
     return st == STATUS_OK
                ? st
                : status_context(st, "rank 0 cannot serve the store (does another job, or another "
                                     "rank 0, run here?)");
 }
 
-static status connect_store(rendezvous *rdzv, int64_t store_timeout_ms)
+static status connect_store(rendezvous *r, int64_t store_timeout_ms)
 {
-    const rendezvous_place *place = &rdzv->place;
+    const rendezvous_place *place = &r->place;
     char prefix[sizeof place->run_id + 64], describe[32];
     snprintf(prefix, sizeof prefix, "mnist_ddp/%s/%" PRId64 "/", place->run_id,
              rendezvous_place_attempt(place));
@@ -678,24 +678,24 @@ static status connect_store(rendezvous *rdzv, int64_t store_timeout_ms)
                              .port = place->master_port,
                              .prefix = prefix,
                              .timeout_ms = store_timeout_ms,
-                             .connect_timeout_ms = rdzv->timeout_ms,
+                             .connect_timeout_ms = r->timeout_ms,
                              .describe = describe,
                              .breaker = place->breaker};
-    TRY(store_create(&options, &rdzv->store));
+    TRY(store_create(&options, &r->store));
     if (place->agent_store) /* perhaps torch's; and an agent sees that its rank ends */
         return STATUS_OK;
     const store_put_options own = {.value = "", .goes_with_connection = true};
     int64_t revision;
-    return store_put(rdzv->store, keys_make("", KEYS_ALIVE, place->rank).text, &own, &revision);
+    return store_put(r->store, keys_make("", KEYS_ALIVE, place->rank).text, &own, &revision);
 }
 
 /* All ranks of the job, which meet for `prefix`. */
-static membership members(const rendezvous *rdzv, const char *prefix)
+static membership members(const rendezvous *r, const char *prefix)
 {
-    return (membership){.store = rdzv->store,
+    return (membership){.store = r->store,
                         .prefix = prefix,
-                        .member = rdzv->place.rank,
-                        .n = rdzv->place.world_size,
+                        .member = r->place.rank,
+                        .n = r->place.world_size,
                         .noun = "rank",
                         .of_job = true};
 }
@@ -710,34 +710,34 @@ static void choose_address(char out[INIT_METHOD_HOST_BYTES])
 }
 
 /* Rank 0 serves at a port that is free, and names it to the others in the file. */
-static status serve_by_file(rendezvous *rdzv, int64_t store_timeout_ms)
+static status serve_by_file(rendezvous *r, int64_t store_timeout_ms)
 {
-    rendezvous_place *place = &rdzv->place;
+    rendezvous_place *place = &r->place;
     init_file line;
     if (place->master_addr[0] == '\0')
         choose_address(place->master_addr);
-    TRY(serve_store(rdzv));
-    place->master_port = store_server_port(rdzv->server);
+    TRY(serve_store(r));
+    place->master_port = store_server_port(r->server);
     init_file_init(&line);
     line.port = place->master_port;
     snprintf(line.address, sizeof line.address, "%s", place->master_addr);
     snprintf(place->run_id, sizeof place->run_id, "%s", line.id);
-    TRY(connect_store(rdzv, store_timeout_ms));
-    TRY(store_set(rdzv->store, INIT_FILE_KEY, "", 0));
+    TRY(connect_store(r, store_timeout_ms));
+    TRY(store_set(r->store, INIT_FILE_KEY, "", 0));
     bool there = false;
-    TRY(store_check(rdzv->store, INIT_FILE_KEY, &there)); /* SET has no answer */
+    TRY(store_check(r->store, INIT_FILE_KEY, &there)); /* SET has no answer */
     TRY(init_file_publish(place->init_file, &line));
-    rdzv->published = true;
+    r->published = true;
     return STATUS_OK;
 }
 
-static status find_by_file(rendezvous *rdzv)
+static status find_by_file(rendezvous *r)
 {
-    rendezvous_place *place = &rdzv->place;
+    rendezvous_place *place = &r->place;
     init_file line;
     char describe[32];
     snprintf(describe, sizeof describe, "rank %d", place->rank);
-    TRY(init_file_await(place->init_file, rdzv->timeout_ms, describe, &line));
+    TRY(init_file_await(place->init_file, r->timeout_ms, describe, &line));
     snprintf(place->master_addr, sizeof place->master_addr, "%s", line.address);
     snprintf(place->run_id, sizeof place->run_id, "%s", line.id);
     place->master_port = line.port;
@@ -745,41 +745,40 @@ static status find_by_file(rendezvous *rdzv)
 }
 
 /* Serves the store, if this rank is to, and connects to it. */
-static status open_store(rendezvous *rdzv, int64_t store_timeout_ms)
+static status open_store(rendezvous *r, int64_t store_timeout_ms)
 {
-    const rendezvous_place *place = &rdzv->place;
+    const rendezvous_place *place = &r->place;
     if (place->init_file[0] != '\0' && place->rank == 0)
-        return serve_by_file(rdzv, store_timeout_ms);
+        return serve_by_file(r, store_timeout_ms);
     if (place->init_file[0] != '\0')
-        TRY(find_by_file(rdzv));
+        TRY(find_by_file(r));
     if (place->rank == 0 && !place->agent_store)
-        TRY(serve_store(rdzv));
-    return connect_store(rdzv, store_timeout_ms);
+        TRY(serve_store(r));
+    return connect_store(r, store_timeout_ms);
 }
 
 /* The init file has done its work once all have joined. */
-static void remove_file(rendezvous *rdzv)
+static void remove_file(rendezvous *r)
 {
-    if (rdzv->published)
-        init_file_remove(rdzv->place.init_file, rdzv->place.run_id);
-    rdzv->published = false;
+    if (r->published)
+        init_file_remove(r->place.init_file, r->place.run_id);
+    r->published = false;
 }
 
-static status meet_ranks(rendezvous *rdzv)
+static status meet_ranks(rendezvous *r)
 {
     char host[128] = "?", person[PERSON_BYTES], advice[ADVICE_BYTES];
-    membership ranks = members(rdzv, "join/");
+    membership ranks = members(r, "join/");
     meeting how = {.record = person,
-                   .deadline_ns = rdzv->start_ns + rdzv->timeout_ms * 1000000,
+                   .deadline_ns = r->start_ns + r->timeout_ms * 1000000,
                    .missing = name_missing,
-                   .ctx = rdzv};
+                   .ctx = r};
     if (gethostname(host, sizeof host) != 0)
         memcpy(host, "?", 2);
     host[sizeof host - 1] = '\0';
     snprintf(person, sizeof person, "pid %d on %s", (int)getpid(), host);
     snprintf(advice, sizeof advice,
-             "at %s give every process its own RANK, or every job its own MASTER_PORT",
-             rdzv->where);
+             "at %s give every process its own RANK, or every job its own MASTER_PORT", r->where);
     ranks.size_name = "WORLD_SIZE";
     ranks.who = person;
     ranks.advice = advice;
@@ -790,76 +789,76 @@ status rendezvous_join(const rendezvous_place *place, int64_t timeout_ms, int64_
                        rendezvous **out)
 {
     status st = STATUS_OK;
-    rendezvous *rdzv = calloc(1, sizeof *rdzv);
-    if (rdzv == NULL)
+    rendezvous *r = calloc(1, sizeof *r);
+    if (r == NULL)
         return FAIL(STATUS_NO_MEMORY, "a rendezvous");
-    rdzv->place = *place;
-    rdzv->start_ns = clock_now_ns();
-    rdzv->timeout_ms = timeout_ms;
+    r->place = *place;
+    r->start_ns = clock_now_ns();
+    r->timeout_ms = timeout_ms;
     if (place->world_size > 1) /* a connection to each of the others, and as rank 0 the store */
         (void)file_limit_raise();
     if (place->world_size > 1 || place->agent_store) {
-        st = open_store(rdzv, store_timeout_ms);
-        socket_address_name(rdzv->place.master_addr, rdzv->place.master_port, rdzv->where);
+        st = open_store(r, store_timeout_ms);
+        socket_address_name(r->place.master_addr, r->place.master_port, r->where);
         if (st == STATUS_OK)
-            st = meet_ranks(rdzv);
-        remove_file(rdzv);
+            st = meet_ranks(r);
+        remove_file(r);
         if (st != STATUS_OK)
             goto out;
     }
-    *out = rdzv;
-    rdzv = NULL; /* handed over */
+    *out = r;
+    r = NULL; /* handed over */
 
 out:
-    rendezvous_destroy(rdzv);
+    rendezvous_destroy(r);
     return st;
 }
 
-const rendezvous_place *rendezvous_joined(const rendezvous *rdzv)
+const rendezvous_place *rendezvous_joined(const rendezvous *r)
 {
-    return &rdzv->place;
+    return &r->place;
 }
 
-store *rendezvous_store(rendezvous *rdzv)
+store *rendezvous_store(rendezvous *r)
 {
-    return rdzv->store;
+    return r->store;
 }
 
 /* A meeting's missing(): the ranks that have not said goodbye. */
 static status name_silent(void *ctx, const bool *said, bool is_over)
 {
-    const rendezvous *rdzv = ctx;
+    const rendezvous *r = ctx;
     char list[LIST_BYTES];
     if (!is_over)
         return STATUS_OK;
-    int missing = list_missing(&rdzv->place, said, list);
+    int missing = list_missing(&r->place, said, list);
     return FAIL(STATUS_TIMEOUT, "%d of %d ranks (%s) did not say goodbye within %d s", missing,
-                rdzv->place.world_size, list, GOODBYE_MS / 1000);
+                r->place.world_size, list, GOODBYE_MS / 1000);
 }
 
 /* All say goodbye; only who serves the store waits for the others. */
-static status say_goodbye(rendezvous *rdzv)
+static status say_goodbye(rendezvous *r)
 {
-    membership ranks = members(rdzv, "bye/");
+    membership ranks = members(r, "bye/");
     meeting how = {.record = "",
                    .deadline_ns = clock_deadline_ns(GOODBYE_MS),
                    .missing = name_silent,
-                   .ctx = rdzv};
+                   .ctx = r};
     TRY(membership_arrive(&ranks, &how));
-    return rdzv->server != NULL ? membership_wait(&ranks, &how, NULL) : STATUS_OK;
+    return r->server != NULL ? membership_wait(&ranks, &how, NULL) : STATUS_OK;
 }
 
-void rendezvous_leave(rendezvous *rdzv)
+void rendezvous_leave(rendezvous *r)
 {
-    if (rdzv->store != NULL && say_goodbye(rdzv) != STATUS_OK)
+    if (r->store != NULL && say_goodbye(r) != STATUS_OK)
         LOG_W("goodbye to the other ranks: %s", status_text());
 }
 
-void rendezvous_destroy(rendezvous *rdzv)
+void rendezvous_destroy(rendezvous *r)
 {
-    if (rdzv == NULL)
+    if (r == NULL)
         return;
-    store_destroy(rdzv->store);
-    store_server_destroy(rdzv->server);
-    free(rdzv);
+    store_destroy(r->store);
+    store_server_destroy(r->server);
+    free(r);
 }

@@ -121,15 +121,15 @@ status rendezvous_join(const rendezvous_place *place, int64_t timeout_ms, int64_
                        rendezvous **out);
 
 /* The place as it was given, with the store's address that an init file has led to. */
-const rendezvous_place *rendezvous_joined(const rendezvous *rdzv);
+const rendezvous_place *rendezvous_joined(const rendezvous *r);
 
 /* The job's store, keys under mnist_ddp/<run id>/<attempt>/. Owned by the rendezvous; NULL
  * for a world of one without an agent. */
-store *rendezvous_store(rendezvous *rdzv);
+store *rendezvous_store(rendezvous *r);
 
 /* Says goodbye and, if this rank serves the store, waits up to 5 s for all others to. Only after
  * a run that went well; otherwise just destroy. The run is over: what fails here is only logged. */
-void rendezvous_leave(rendezvous *rdzv);
-void rendezvous_destroy(rendezvous *rdzv);
+void rendezvous_leave(rendezvous *r);
+void rendezvous_destroy(rendezvous *r);
 
 #endif

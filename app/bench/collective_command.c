@@ -211,7 +211,7 @@ typedef struct meter {
     const options *opts;
     rendezvous_place place;
     collective_plan plan;
-    rendezvous *rdzv;
+    rendezvous *rendezvous;
     device *dev;
     core_binding binding;
     process_group *group;
@@ -320,16 +320,16 @@ static status open_device(meter *m)
 static status open_group(meter *m)
 {
     const options *o = m->opts;
-    process_group_options settings = {.backend = o->backend,
-                                      .rank = m->place.rank,
-                                      .world_size = m->place.world_size,
-                                      .store = m->rdzv ? rendezvous_store(m->rdzv) : NULL,
-                                      .master_addr = m->place.master_addr,
-                                      .timeout_ms = o->timeout * 1000,
-                                      .device = m->dev,
-                                      .shared_bytes =
-                                          collective_bench_bytes(&m->plan, m->place.world_size),
-                                      .debug = debug_level()};
+    process_group_options settings = {
+        .backend = o->backend,
+        .rank = m->place.rank,
+        .world_size = m->place.world_size,
+        .store = m->rendezvous ? rendezvous_store(m->rendezvous) : NULL,
+        .master_addr = m->place.master_addr,
+        .timeout_ms = o->timeout * 1000,
+        .device = m->dev,
+        .shared_bytes = collective_bench_bytes(&m->plan, m->place.world_size),
+        .debug = debug_level()};
     TRY(process_group_create(&settings, &m->group));
     const cores_peers peers = {m->place.local_rank, m->place.local_world_size};
     core_binding_open(m->opts, &peers, m->dev, &m->binding);
@@ -382,8 +382,8 @@ static status open_all(meter *m, int *exit_code)
                     m->place.world_size - 1);
     *exit_code = EXIT_CODE_RENDEZVOUS;
     TRY(rendezvous_join(&m->place, m->opts->join_timeout * 1000, m->opts->timeout * 1000,
-                        &m->rdzv));
-    m->place = *rendezvous_joined(m->rdzv);
+                        &m->rendezvous));
+    m->place = *rendezvous_joined(m->rendezvous);
     *exit_code = EXIT_CODE_USAGE;
     TRY(open_device(m));
     *exit_code = EXIT_CODE_RENDEZVOUS;
@@ -396,8 +396,8 @@ static status run(meter *m, int *exit_code)
     *exit_code = EXIT_CODE_INTERNAL;
     TRY(measure(m));
     TRY(process_group_barrier(m->group));
-    if (m->rdzv != NULL)
-        rendezvous_leave(m->rdzv);
+    if (m->rendezvous != NULL)
+        rendezvous_leave(m->rendezvous);
     return STATUS_OK;
 }
 
@@ -412,7 +412,7 @@ static void close_all(meter *m)
     process_group_destroy(m->group);
     core_binding_close(&m->binding);
     device_destroy(m->dev);
-    rendezvous_destroy(m->rdzv);
+    rendezvous_destroy(m->rendezvous);
     status_restore(&cause);
 }
 

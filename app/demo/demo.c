@@ -344,7 +344,7 @@ static status take_rank(demo *d, int rank)
     void *text = NULL;
     size_t size_bytes = 0;
     name_part(d, rank, key);
-    TRY(store_get(rendezvous_store(d->rdzv), key, &text, &size_bytes));
+    TRY(store_get(rendezvous_store(d->rendezvous), key, &text, &size_bytes));
     json_t *theirs = json_loadb(text, size_bytes, 0, NULL);
     free(text);
     for (size_t i = 0; i < 2; i++)
@@ -362,7 +362,7 @@ static status tell_rank_0(demo *d)
     if (text == NULL)
         return FAIL(STATUS_NO_MEMORY, "a frame of a demonstration");
     name_part(d, d->rank, key);
-    status st = store_set(rendezvous_store(d->rdzv), key, text, strlen(text));
+    status st = store_set(rendezvous_store(d->rendezvous), key, text, strlen(text));
     free(text);
     return st;
 }
@@ -395,7 +395,7 @@ static status show_all(demo *d)
         return FAIL(STATUS_NO_MEMORY, "a frame of a demonstration");
     TRY(print_frame(d));
     name_shown(d, key);
-    return d->world_size > 1 ? store_set(rendezvous_store(d->rdzv), key, "1", 1) : STATUS_OK;
+    return d->world_size > 1 ? store_set(rendezvous_store(d->rendezvous), key, "1", 1) : STATUS_OK;
 }
 
 /* The second barrier: no rank goes on before the last one has taken its start. */
@@ -429,7 +429,7 @@ double demo_digit(const demo *d)
 
 status demo_share(const demo *d, const char *key, char *text, size_t size_bytes)
 {
-    store *job = rendezvous_store(d->rdzv);
+    store *job = rendezvous_store(d->rendezvous);
     if (d->rank == 0)
         TRY(store_set(job, key, text, strlen(text)));
     return store_get_text(job, key, clock_deadline_ns(SHARE_MS), text, size_bytes);
@@ -447,7 +447,7 @@ status demo_show(demo *d)
         name_shown(d, key);
         st = tell_rank_0(d);
         if (st == STATUS_OK)
-            st = store_wait(rendezvous_store(d->rdzv), key,
+            st = store_wait(rendezvous_store(d->rendezvous), key,
                             d->opts->timeout * 1000 + READER_MOST_MS);
     }
     d->frames++;
@@ -850,7 +850,8 @@ static status open_group(demo *d)
     process_group_options settings = {.backend = d->opts->backend,
                                       .rank = d->rank,
                                       .world_size = d->world_size,
-                                      .store = d->rdzv ? rendezvous_store(d->rdzv) : NULL,
+                                      .store =
+                                          d->rendezvous ? rendezvous_store(d->rendezvous) : NULL,
                                       .master_addr = d->place.master_addr,
                                       .timeout_ms = d->opts->timeout * 1000,
                                       .shared_bytes = SHARED_BYTES};
@@ -860,8 +861,8 @@ static status open_group(demo *d)
 static status open_demo(demo *d, const demo_entry *entry)
 {
     TRY(rendezvous_join(&d->place, d->opts->join_timeout * 1000, d->opts->timeout * 1000,
-                        &d->rdzv));
-    d->place = *rendezvous_joined(d->rdzv);
+                        &d->rendezvous));
+    d->place = *rendezvous_joined(d->rendezvous);
     TRY(open_group(d));
     d->document =
         json_pack("{s:s, s:i, s:s, s:{}, s:[]}", "demo", entry->name, "world_size", d->world_size,
@@ -897,7 +898,7 @@ static status run(demo *d, int *exit_code)
     child_close(d);
     TRY(st);
     TRY(process_group_barrier(d->group));
-    rendezvous_leave(d->rdzv); /* what cannot be written is not the other ranks' failure */
+    rendezvous_leave(d->rendezvous); /* what cannot be written is not the other ranks' failure */
     *exit_code = EXIT_CODE_OUTPUT;
     return write_results(d);
 }
@@ -915,7 +916,7 @@ int demo_command(const options *opts, const rendezvous_place *place, int64_t sta
     status st = run(&d, &exit_code);
     status_keep(&cause);
     process_group_destroy(d.group);
-    rendezvous_destroy(d.rdzv);
+    rendezvous_destroy(d.rendezvous);
     json_decref(d.frame);
     json_decref(d.document);
     status_restore(&cause);

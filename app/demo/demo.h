@@ -34,8 +34,8 @@ typedef struct demo {
     const options *opts;
     rendezvous_place place;
     int rank, world_size;
-    const char *member; /* what arrows go between: "rank" unless it says otherwise */
-    rendezvous *rdzv;   /* NULL: one rank */
+    const char *member;     /* what arrows go between: "rank" unless it says otherwise */
+    rendezvous *rendezvous; /* NULL: one rank */
     process_group *group;
     json_t *document; /* rank 0's: what has been shown */
     json_t *frame;    /* this rank's part of the frame under way */

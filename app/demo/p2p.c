@@ -156,7 +156,7 @@ static status try_deadlock(const p2p *p, size_t count, double *elapsed_ms, char 
     process_group_options settings = {.backend = d->opts->backend,
                                       .rank = d->rank,
                                       .world_size = d->world_size,
-                                      .store = rendezvous_store(d->rdzv),
+                                      .store = rendezvous_store(d->rendezvous),
                                       .master_addr = d->place.master_addr,
                                       .timeout_ms = DEADLOCK_MS};
     int64_t start_ns;

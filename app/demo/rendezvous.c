@@ -107,7 +107,7 @@ static status await_turn(const demo *d, const rendezvous_place *place)
     store *client = NULL;
     clock_sleep_ms((int64_t)STEP_MS * turn);
     if (turn == 1)
-        return store_wait(rendezvous_store(d->rdzv), LOOKED, TIMEOUT_MS);
+        return store_wait(rendezvous_store(d->rendezvous), LOOKED, TIMEOUT_MS);
     if (turn == 0)
         return STATUS_OK;
     store_options how = options_of(place);
@@ -129,7 +129,7 @@ static status show_meeting(demo *d, const rendezvous_place *place, rendezvous **
     double came_ms = demo_since_ms(start_ns);
     TRY(look(place, found));
     if (turn_of(d, d->rank) == 0)
-        TRY(store_set(rendezvous_store(d->rdzv), LOOKED, "", 0));
+        TRY(store_set(rendezvous_store(d->rendezvous), LOOKED, "", 0));
     TRY(rendezvous_join(place, TIMEOUT_MS, TIMEOUT_MS, out));
     double left_ms = demo_since_ms(start_ns);
     demo_begin(d, "The ranks meet at %s:%d", place->master_addr, place->master_port);

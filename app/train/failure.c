@@ -65,7 +65,7 @@ status failure_dump(const rank_context *rank)
 /* Did a collective fail? */
 static bool concerns_others(const rank_context *rank)
 {
-    return rank->place.world_size > 1 && rank->rdzv != NULL &&
+    return rank->place.world_size > 1 && rank->rendezvous != NULL &&
            process_group_check(rank->group) != STATUS_OK;
 }
 
@@ -75,7 +75,7 @@ static void name_others(const rank_context *rank, status st)
 {
     status_kept kept;
     char others[HANG_REPORT_BYTES];
-    hang_report_options how = {.store = rendezvous_store(rank->rdzv),
+    hang_report_options how = {.store = rendezvous_store(rank->rendezvous),
                                .folder = rank_context_dump_folder(),
                                .page = rank->page,
                                .rank = rank->place.rank,
@@ -110,7 +110,7 @@ void failure_end_stuck(void *ctx, status st)
 {
     const rank_context *rank = ctx;
     status_append("; this rank hangs in the GPU's driver after it and is ended");
-    if (rank->place.world_size > 1 && rank->page != NULL && rank->rdzv != NULL)
+    if (rank->place.world_size > 1 && rank->page != NULL && rank->rendezvous != NULL)
         name_others(rank, st);
     int code = exit_code_failed(st, EXIT_CODE_INTERNAL);
     failure_write_error_file(st, rank->place.rank, code);

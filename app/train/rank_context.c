@@ -126,7 +126,7 @@ static status open_device(rank_context *rank)
 /* A rank without a store is alone. */
 static store *store_of(const rank_context *rank)
 {
-    return rank->rdzv != NULL ? rendezvous_store(rank->rdzv) : NULL;
+    return rank->rendezvous != NULL ? rendezvous_store(rank->rendezvous) : NULL;
 }
 
 static status interrupted(void *ctx)
@@ -273,8 +273,8 @@ static status open_page(rank_context *rank)
 static status join(rank_context *rank)
 {
     TRY(rendezvous_join(&rank->place, rank->opts->join_timeout * 1000, rank->opts->timeout * 1000,
-                        &rank->rdzv));
-    rank->place = *rendezvous_joined(rank->rdzv);
+                        &rank->rendezvous));
+    rank->place = *rendezvous_joined(rank->rendezvous);
     TRY(strategy_place(rank->opts, rank->place.rank, rank->place.world_size, &rank->mesh));
     rank->sharing = strategy_data_sharing(rank);
     return STATUS_OK;
@@ -421,8 +421,8 @@ status rank_context_leave(rank_context *rank)
     TRY(timeline_enter(&rank->timeline, MOMENT_LEAVE));
     if (rank->group != NULL)
         TRY(process_group_barrier(rank->group));
-    if (rank->rdzv != NULL)
-        rendezvous_leave(rank->rdzv);
+    if (rank->rendezvous != NULL)
+        rendezvous_leave(rank->rendezvous);
     return STATUS_OK;
 }
 
@@ -457,7 +457,7 @@ void rank_context_close(rank_context *rank)
     timeline_close(&rank->timeline);
     core_binding_close(&rank->binding);
     device_destroy(rank->dev);
-    rendezvous_destroy(rank->rdzv);
+    rendezvous_destroy(rank->rendezvous);
     dataset_close(&rank->train_set);
     dataset_close(&rank->test_set);
     rank_status_destroy(rank->page);

@@ -41,7 +41,7 @@ typedef struct rank_context {
     uint64_t data_digest;                      /* over all images, whatever --limit says */
     loader *loader, *val_loader, *test_loader; /* for this rank's parts; NULL: it has none */
 
-    rendezvous *rdzv;
+    rendezvous *rendezvous;
     process_group *group;
 
     run_trace trace;

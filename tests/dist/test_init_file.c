@@ -62,22 +62,22 @@ static status join(int rank, int world_size, int64_t timeout_ms, rendezvous **ou
 /* A rank's process: 0 if it has joined and left, and all have the same run id. */
 static int run_rank(int rank, int world_size, int64_t start_ms)
 {
-    rendezvous *rdzv = NULL;
+    rendezvous *r = NULL;
     alarm(20);
     clock_sleep_ms(start_ms);
-    status st = join(rank, world_size, JOIN_MS, &rdzv);
+    status st = join(rank, world_size, JOIN_MS, &r);
     char *id = NULL;
     if (st == STATUS_OK && rank == 0)
-        st = store_set(rendezvous_store(rdzv), "id", rendezvous_joined(rdzv)->run_id, 32);
+        st = store_set(rendezvous_store(r), "id", rendezvous_joined(r)->run_id, 32);
     if (st == STATUS_OK)
-        st = store_wait(rendezvous_store(rdzv), "id", JOIN_MS);
+        st = store_wait(rendezvous_store(r), "id", JOIN_MS);
     if (st == STATUS_OK)
-        st = store_try_get(rendezvous_store(rdzv), "id", &id);
-    if (st == STATUS_OK && strcmp(id, rendezvous_joined(rdzv)->run_id) != 0)
-        st = FAIL(STATUS_PEER, "run id %s, not %s", rendezvous_joined(rdzv)->run_id, id);
+        st = store_try_get(rendezvous_store(r), "id", &id);
+    if (st == STATUS_OK && strcmp(id, rendezvous_joined(r)->run_id) != 0)
+        st = FAIL(STATUS_PEER, "run id %s, not %s", rendezvous_joined(r)->run_id, id);
     if (st == STATUS_OK)
-        rendezvous_leave(rdzv);
-    rendezvous_destroy(rdzv);
+        rendezvous_leave(r);
+    rendezvous_destroy(r);
     free(id);
     if (st != STATUS_OK)
         fprintf(stderr, "rank %d: %s\n", rank, status_text());
@@ -169,11 +169,11 @@ START_TEST(a_second_rank_0_is_told_who_has_the_path)
 {
     pid_t first = start_rank(0, 2, 0);
     char who[32];
-    rendezvous *rdzv = NULL;
+    rendezvous *r = NULL;
     for (int i = 0; i < 500 && access(path, F_OK) != 0; i++)
         clock_sleep_ms(10);
     snprintf(who, sizeof who, "pid %d", (int)first);
-    ck_assert_int_eq(join(0, 2, JOIN_MS, &rdzv), STATUS_INVALID);
+    ck_assert_int_eq(join(0, 2, JOIN_MS, &r), STATUS_INVALID);
     ASSERT_FACTS(status_text(), path, who, "127.0.0.1:");
     ck_assert_int_eq(access(path, F_OK), 0); /* it stays the first one's */
     ck_assert_int_eq(run_rank(1, 2, 0), 0);
@@ -205,13 +205,13 @@ END_TEST
 
 START_TEST(what_a_rank_0_has_left_on_its_way_is_named)
 {
-    rendezvous *rdzv = NULL;
+    rendezvous *r = NULL;
     char next[80];
     snprintf(next, sizeof next, "%s.next", path);
     FILE *file = fopen(next, "we");
     ck_assert_ptr_nonnull(file);
     fclose(file);
-    ck_assert_int_eq(join(0, 2, JOIN_MS, &rdzv), STATUS_INVALID);
+    ck_assert_int_eq(join(0, 2, JOIN_MS, &r), STATUS_INVALID);
     ASSERT_FACTS(status_text(), path, next, "remove");
     unlink(next);
 }
@@ -219,12 +219,12 @@ END_TEST
 
 START_TEST(other_files_are_left_alone)
 {
-    rendezvous *rdzv = NULL;
+    rendezvous *r = NULL;
     char text[64];
     write_text("my thesis\n");
     for (int rank = 0; rank < 2; rank++) {
         int64_t start_ns = clock_now_ns();
-        ck_assert_int_eq(join(rank, 2, JOIN_MS, &rdzv), STATUS_INVALID);
+        ck_assert_int_eq(join(rank, 2, JOIN_MS, &r), STATUS_INVALID);
         ASSERT_FACTS(status_text(), path, "new");
         ck_assert_int_le((clock_now_ns() - start_ns) / 1000000, 1000);
     }
@@ -238,10 +238,10 @@ END_TEST
 /* Replaced, it would lead the others nowhere. */
 START_TEST(a_link_is_left_alone)
 {
-    rendezvous *rdzv = NULL;
+    rendezvous *r = NULL;
     char text[64] = "";
     ck_assert_int_eq(symlink("elsewhere", path), 0);
-    ck_assert_int_eq(join(0, 2, JOIN_MS, &rdzv), STATUS_INVALID);
+    ck_assert_int_eq(join(0, 2, JOIN_MS, &r), STATUS_INVALID);
     ASSERT_FACTS(status_text(), path, "link");
     ck_assert_int_gt(readlink(path, text, sizeof text - 1), 0);
     ck_assert_str_eq(text, "elsewhere");
@@ -250,14 +250,14 @@ END_TEST
 
 START_TEST(a_wait_ends_with_what_is_missing)
 {
-    rendezvous *rdzv = NULL;
-    ck_assert_int_eq(join(1, 2, 200, &rdzv), STATUS_TIMEOUT);
+    rendezvous *r = NULL;
+    ck_assert_int_eq(join(1, 2, 200, &r), STATUS_TIMEOUT);
     ASSERT_FACTS(status_text(), "rank 1", path, "0.2 s", "no such file");
     int port = port_find_free();
     char address[32];
     write_line("127.0.0.1", port, host_number());
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
-    ck_assert_int_eq(join(1, 2, 200, &rdzv), STATUS_TIMEOUT);
+    ck_assert_int_eq(join(1, 2, 200, &r), STATUS_TIMEOUT);
     ASSERT_FACTS(status_text(), "rank 1", path, address, "refused");
 }
 END_TEST
@@ -265,8 +265,8 @@ END_TEST
 /* The ranks that are missing are named by rank 0, which takes its file away. */
 START_TEST(rank_0_alone_names_the_missing)
 {
-    rendezvous *rdzv = NULL;
-    ck_assert_int_eq(join(0, 2, 300, &rdzv), STATUS_TIMEOUT);
+    rendezvous *r = NULL;
+    ck_assert_int_eq(join(0, 2, 300, &r), STATUS_TIMEOUT);
     ASSERT_FACTS(status_text(), "1 of 2 ranks");
     ck_assert_int_ne(access(path, F_OK), 0);
 }
@@ -274,19 +274,19 @@ END_TEST
 
 START_TEST(an_address_of_another_hosts_loopback_is_an_error)
 {
-    rendezvous *rdzv = NULL;
+    rendezvous *r = NULL;
     write_line("127.0.0.1", 1234, host_number() + 1);
-    ck_assert_int_eq(join(1, 2, JOIN_MS, &rdzv), STATUS_INVALID);
+    ck_assert_int_eq(join(1, 2, JOIN_MS, &r), STATUS_INVALID);
     ASSERT_FACTS(status_text(), path, "127.0.0.1:1234", "--local-addr=ADDRESS");
 }
 END_TEST
 
 START_TEST(a_folder_that_is_not_there_is_an_error)
 {
-    rendezvous *rdzv = NULL;
+    rendezvous *r = NULL;
     rendezvous_place place = place_of(0, 2);
     snprintf(place.init_file, sizeof place.init_file, "%s/none/init", folder);
-    ck_assert_int_eq(rendezvous_join(&place, JOIN_MS, JOIN_MS, &rdzv), STATUS_IO);
+    ck_assert_int_eq(rendezvous_join(&place, JOIN_MS, JOIN_MS, &r), STATUS_IO);
     ASSERT_FACTS(status_text(), "none/init");
 }
 END_TEST

@@ -187,11 +187,11 @@ START_TEST(a_world_of_one_needs_no_store)
     /* Nothing could listen or connect there. */
     rendezvous_place place = place_of(0, 1, 1);
     memcpy(place.master_addr, "no such host", 13);
-    rendezvous *rdzv = NULL;
-    ck_assert_int_eq(rendezvous_join(&place, 1000, 1000, &rdzv), STATUS_OK);
-    ck_assert_ptr_null(rendezvous_store(rdzv));
-    rendezvous_leave(rdzv);
-    rendezvous_destroy(rdzv);
+    rendezvous *r = NULL;
+    ck_assert_int_eq(rendezvous_join(&place, 1000, 1000, &r), STATUS_OK);
+    ck_assert_ptr_null(rendezvous_store(r));
+    rendezvous_leave(r);
+    rendezvous_destroy(r);
     rendezvous_destroy(NULL);
 }
 END_TEST
@@ -205,10 +205,10 @@ typedef struct rank_plan {
 } rank_plan;
 
 /* Every rank adds to a counter and waits until all have: the store serves all of them. */
-static status use_store(rendezvous *rdzv, int world_size)
+static status use_store(rendezvous *r, int world_size)
 {
     int64_t sum = 0;
-    store *client = rendezvous_store(rdzv);
+    store *client = rendezvous_store(r);
     TRY(store_add(client, "sum", 1, &sum));
     if (sum == world_size)
         TRY(store_set(client, "summed", "1", 1));
@@ -220,15 +220,15 @@ static int run_rank(const rank_plan *plan)
     alarm(20);
     log_set_level(LOG_ERROR);
     clock_sleep_ms(plan->start_ms);
-    rendezvous *rdzv = NULL;
-    status st = rendezvous_join(&plan->place, plan->timeout_ms, 5000, &rdzv);
+    rendezvous *r = NULL;
+    status st = rendezvous_join(&plan->place, plan->timeout_ms, 5000, &r);
     if (st == STATUS_OK && plan->skip_leave)
         _exit(0);
     if (st == STATUS_OK)
-        st = use_store(rdzv, plan->place.world_size);
+        st = use_store(r, plan->place.world_size);
     if (st == STATUS_OK)
-        rendezvous_leave(rdzv);
-    rendezvous_destroy(rdzv);
+        rendezvous_leave(r);
+    rendezvous_destroy(r);
     if (st != STATUS_OK &&
         (plan->facts[0] == NULL || !facts_listed_in_a_line(status_text(), plan->facts))) {
         fprintf(stderr, "rank %d: %s\n", plan->place.rank, status_text());
@@ -365,14 +365,14 @@ START_TEST(leaving_does_not_wait_for_the_dead)
         _exit(run_rank(&plan));
     log_set_level(LOG_ERROR);
     rendezvous_place place = place_of(0, 2, port);
-    rendezvous *rdzv = NULL;
-    ck_assert_int_eq(rendezvous_join(&place, 5000, 5000, &rdzv), STATUS_OK);
+    rendezvous *r = NULL;
+    ck_assert_int_eq(rendezvous_join(&place, 5000, 5000, &r), STATUS_OK);
     int64_t start_ns = clock_now_ns();
-    rendezvous_leave(rdzv);
+    rendezvous_leave(r);
     int64_t took_ms = (clock_now_ns() - start_ns) / 1000000;
     ck_assert_int_ge(took_ms, 4900);
     ck_assert_int_le(took_ms, 6500);
-    rendezvous_destroy(rdzv);
+    rendezvous_destroy(r);
     ck_assert_int_eq(waitpid(child, &code, 0), child);
     ck_assert_int_eq(code, 0);
 }
@@ -400,11 +400,11 @@ START_TEST(an_agent_serves_all_attempts)
     rendezvous_place alone = place_of(0, 1, store_server_port(agent));
     alone.agent_store = true;
     alone.restart_count = 3;
-    rendezvous *rdzv = NULL;
-    ck_assert_int_eq(rendezvous_join(&alone, 1000, 1000, &rdzv), STATUS_OK);
-    ck_assert_ptr_nonnull(rendezvous_store(rdzv));
-    rendezvous_leave(rdzv);
-    rendezvous_destroy(rdzv);
+    rendezvous *r = NULL;
+    ck_assert_int_eq(rendezvous_join(&alone, 1000, 1000, &r), STATUS_OK);
+    ck_assert_ptr_nonnull(rendezvous_store(r));
+    rendezvous_leave(r);
+    rendezvous_destroy(r);
     store_server_destroy(agent);
 }
 END_TEST
@@ -414,19 +414,19 @@ static int join_from_environment(void)
     alarm(60);
     rendezvous_place place;
     bool found = false;
-    rendezvous *rdzv = NULL;
+    rendezvous *r = NULL;
     int64_t start_ns = clock_now_ns();
     status st = rendezvous_place_read(NULL, &place, &found);
     if (st == STATUS_OK && !found)
         st = FAIL(STATUS_INVALID, "RANK and WORLD_SIZE are not set");
     if (st == STATUS_OK)
-        st = rendezvous_join(&place, 30000, 10000, &rdzv);
+        st = rendezvous_join(&place, 30000, 10000, &r);
     double took_ms = (double)(clock_now_ns() - start_ns) * 1e-6;
-    if (st == STATUS_OK && rendezvous_store(rdzv) != NULL)
-        st = use_store(rdzv, place.world_size);
+    if (st == STATUS_OK && rendezvous_store(r) != NULL)
+        st = use_store(r, place.world_size);
     if (st == STATUS_OK)
-        rendezvous_leave(rdzv);
-    rendezvous_destroy(rdzv);
+        rendezvous_leave(r);
+    rendezvous_destroy(r);
     if (st != STATUS_OK) {
         fprintf(stderr, "%s: %s\n", status_name(st), status_text());
         return EXIT_FAILURE;
