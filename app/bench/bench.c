@@ -88,7 +88,7 @@ status bench_page_write(const char *folder)
         snprintf(names[i], sizeof names[i], "%s.json", benchmark_table[i].name);
         documents[i] = names[i];
     }
-    return page_write(folder, "mnist_ddp: benchmarks", documents);
+    return documents_page_write(folder, "mnist_ddp: benchmarks", documents);
 }
 
 /* From here on a signal ends this process again: it may wait for whoever reads stdout. */

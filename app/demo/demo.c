@@ -710,7 +710,7 @@ static status demo_page_write(const char *path, const json_t *document)
     json_t *title =
         json_sprintf("mnist_ddp demo %s", json_string_value(json_object_get(document, "demo")));
     json_t *data = json_pack("{s:s, s:o, s:O}", "kind", "demo", "title", title, "demo", document);
-    status st = page_save(path, data, print_frames);
+    status st = page_write(path, data, print_frames);
     json_decref(data);
     return st;
 }

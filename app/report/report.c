@@ -403,7 +403,7 @@ static void write_json(FILE *out, const char *text)
             fputc(*text, out);
 }
 
-static status write_page(FILE *out, const json_t *data, const char *text)
+static status print_page(FILE *out, const json_t *data, const char *text)
 {
     const char *title = json_string_value(json_object_get(data, "title"));
     char *json = NULL;
@@ -440,14 +440,14 @@ static status print_text(const json_t *data, page_text_fn *print, char **text)
     return text_stream_close(&stream, text, NULL);
 }
 
-status page_save(const char *path, const json_t *data, page_text_fn *print)
+status page_write(const char *path, const json_t *data, page_text_fn *print)
 {
     text_stream stream;
     char *text = NULL;
     TRY(print_text(data, print, &text));
     status st = text_stream_open(&stream);
     if (st == STATUS_OK)
-        st = text_stream_save(&stream, write_page(stream.file, data, text), path);
+        st = text_stream_save(&stream, print_page(stream.file, data, text), path);
     free(text);
     return st;
 }
@@ -479,7 +479,7 @@ static void print_documents(const json_t *data, FILE *out)
     }
 }
 
-status page_write(const char *folder, const char *title, const char *const *documents)
+status documents_page_write(const char *folder, const char *title, const char *const *documents)
 {
     char path[FILE_PATH_BYTES];
     json_t *list = json_array();
@@ -489,7 +489,7 @@ status page_write(const char *folder, const char *title, const char *const *docu
     json_t *data =
         json_pack("{s:s, s:s, s:o}", "kind", "documents", "title", title, "documents", list);
     if (st == STATUS_OK)
-        st = page_save(path, data, print_documents);
+        st = page_write(path, data, print_documents);
     json_decref(data);
     return st;
 }

@@ -81,10 +81,10 @@ typedef void page_text_fn(const json_t *data, FILE *out);
 /* Writes `path`, whole or not at all. `data` is {"kind", "title", ...}; its kinds are those of
  * app/report/page/main.js. No text in it can end the script that holds it. STATUS_NO_MEMORY if it
  * is NULL; STATUS_IO. */
-status page_save(const char *path, const json_t *data, page_text_fn *text);
+status page_write(const char *path, const json_t *data, page_text_fn *text);
 
 /* FOLDER/report.html: shows those of the documents that are in `folder`. `documents`: file names in
  * the order of the page; the list ends with NULL. STATUS_INVALID for a file that is no document. */
-status page_write(const char *folder, const char *title, const char *const *documents);
+status documents_page_write(const char *folder, const char *title, const char *const *documents);
 
 #endif

@@ -199,7 +199,7 @@ static bool has_ended(const run_data *run)
            (of_result == NULL || of_start == NULL || strcmp(of_result, of_start) == 0);
 }
 
-static void say(json_t *table, const char *fmt, double value)
+static void number_cell(json_t *table, const char *fmt, double value)
 {
     char text[NUMBER_BYTES];
     snprintf(text, sizeof text, fmt, value);
@@ -215,16 +215,16 @@ static void add_outcomes(const run_data *run, bool validated, json_t *table)
     double accuracy = number_in(last, "test_acc");
     table_row(table);
     table_cell(table, "%s", run->name);
-    say(table, "%.2f %%",
-        100 * (isfinite(accuracy) ? accuracy : number_in(run->result, "test_acc")));
-    say(table, "%.2f %%", 100 * number_in(best, "test_acc"));
-    say(table, "%.4f", number_in(last, "test_loss"));
-    say(table, "%.4f", number_in(find_line(run, "train_loss", false), "train_loss"));
-    say(table, "%.0f", best_rate(run));
-    say(table, "%.0f", number_in(end, "step"));
-    say(table, "%.1f", number_in(end, "time_s"));
+    number_cell(table, "%.2f %%",
+                100 * (isfinite(accuracy) ? accuracy : number_in(run->result, "test_acc")));
+    number_cell(table, "%.2f %%", 100 * number_in(best, "test_acc"));
+    number_cell(table, "%.4f", number_in(last, "test_loss"));
+    number_cell(table, "%.4f", number_in(find_line(run, "train_loss", false), "train_loss"));
+    number_cell(table, "%.0f", best_rate(run));
+    number_cell(table, "%.0f", number_in(end, "step"));
+    number_cell(table, "%.1f", number_in(end, "time_s"));
     if (validated)
-        say(table, "%.2f %%", 100 * number_in(find_line(run, "val_acc", true), "val_acc"));
+        number_cell(table, "%.2f %%", 100 * number_in(find_line(run, "val_acc", true), "val_acc"));
 }
 
 /* The last column only if a run has validation images. */
@@ -317,7 +317,7 @@ static void print_runs(const json_t *data, FILE *out)
     table_print(json_object_get(data, "outcomes"), out);
 }
 
-static status write_page(const page *p, const char *path)
+static status write_runs(const page *p, const char *path)
 {
     json_t *list = json_array();
     json_t *title = p->n > 1 ? json_string("Runs side by side") : json_value_text(p->runs[0].name);
@@ -327,7 +327,7 @@ static status write_page(const page *p, const char *path)
     for (int run = 0; run < p->n && st == STATUS_OK; run++)
         st = add_run(p, run, list);
     if (st == STATUS_OK)
-        st = page_save(path, data, print_runs);
+        st = page_write(path, data, print_runs);
     json_decref(data);
     return st;
 }
@@ -341,7 +341,7 @@ status run_page_write(const char *path, const char *const *folders, int n)
     for (; p.n < n && st == STATUS_OK; p.n += st == STATUS_OK)
         st = run_data_read(folders[p.n], &p.runs[p.n]);
     if (st == STATUS_OK)
-        st = write_page(&p, path);
+        st = write_runs(&p, path);
     for (int run = 0; run < p.n; run++)
         run_data_close(&p.runs[run]);
     return st;

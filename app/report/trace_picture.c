@@ -56,13 +56,13 @@ static void print_trace(const json_t *data, FILE *out)
             count_spans(json_object_get(data, "trace")));
 }
 
-status trace_picture_write_page(const char *trace_path, const char *page_path)
+status trace_picture_page_write(const char *trace_path, const char *page_path)
 {
     json_t *events = NULL;
     TRY(trace_picture_read(trace_path, &events));
     json_t *data = json_pack("{s:s, s:s, s:o}", "kind", "trace", "title",
                              "What every rank did when", "trace", events);
-    status st = page_save(page_path, data, print_trace);
+    status st = page_write(page_path, data, print_trace);
     json_decref(data);
     return st;
 }

@@ -10,7 +10,7 @@
 
 /* Writes the whole trace as a page (app/report/report.h). STATUS_INVALID if the file is no trace or
  * has no spans; STATUS_IO. */
-status trace_picture_write_page(const char *trace_path, const char *page_path);
+status trace_picture_page_write(const char *trace_path, const char *page_path);
 
 /* Writes three of the trace's steps as a trace of its own, for a report. */
 status trace_picture_write_steps(const char *trace_path, const char *path);

@@ -787,7 +787,7 @@ static void run_end_draw_trace(training *t)
     char page[FILE_PATH_BYTES];
     status st = name_trace_page(t->rank.opts->trace, page);
     if (st == STATUS_OK)
-        st = trace_picture_write_page(t->rank.opts->trace, page);
+        st = trace_picture_page_write(t->rank.opts->trace, page);
     if (st == STATUS_OK)
         progress_path(&t->progress, "as a page", page);
     if (st == STATUS_OK && t->rank.place.rank == 0 && !t->folder.is_dry)

@@ -372,8 +372,7 @@ static status check(process_group *group, collective *what, const device_stream 
 }
 
 /* The lock is held. */
-static status make_work(process_group *group, const collective *what, device_stream *stream,
-                        work **out)
+static status begin(process_group *group, const collective *what, device_stream *stream, work **out)
 {
     TRY(may_begin(group, what));
     work *w = spares_take(&group->works, sizeof *w);
@@ -396,7 +395,7 @@ status process_group_launch(process_group *group, const collective *c, device_st
     work *w = NULL;
     TRY(check(group, &what, stream));
     pthread_mutex_lock(&group->lock);
-    status st = make_work(group, &what, stream, &w);
+    status st = begin(group, &what, stream, &w);
     if (st == STATUS_OK) {
         *(group->first == NULL ? &group->first : &group->last->next) = w;
         *out_work = group->last = w;
@@ -499,7 +498,7 @@ static status launch_held(process_group *group, work *w)
     return st;
 }
 
-static status finish(process_group *group, work *w, bool any_held)
+static status wait_for(process_group *group, work *w, bool any_held)
 {
     if (any_held)
         TRY(launch_held(group, w));
@@ -519,7 +518,7 @@ static status end(process_group *group, work *w, bool any_held, status st, int64
 {
     status taken = st;
     if (st == STATUS_OK) {
-        st = finish(group, w, any_held);
+        st = wait_for(group, w, any_held);
         if (st != STATUS_OK)
             st = explain_failure(group, &w->what, st);
     }
@@ -551,7 +550,7 @@ status process_group_run(process_group *group, const collective *c, device_strea
     what.blocks = true;
     TRY(check(group, &what, stream));
     pthread_mutex_lock(&group->lock);
-    status st = make_work(group, &what, stream, &w);
+    status st = begin(group, &what, stream, &w);
     bool any_held = group->held > 0;
     if (st == STATUS_OK) /* what has a stream may take long to launch */
         note_wait(group, w, stream != NULL ? clock_now_ns() : w->began_ns);

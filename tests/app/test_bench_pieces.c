@@ -303,8 +303,8 @@ START_TEST(a_foreign_picture_is_not_taken)
     json_decref(document);
     test_folder_require(
         file_replace(test_folder_path("foreign/theirs.svg"), &(file_part){svg, sizeof svg - 1}, 1));
-    test_folder_require(page_write(test_folder_path("foreign"), "Theirs",
-                                   (const char *const[]){"sample.json", NULL}));
+    test_folder_require(documents_page_write(test_folder_path("foreign"), "Theirs",
+                                             (const char *const[]){"sample.json", NULL}));
     char *text = test_folder_read("foreign/report.html");
     json_decref(browser_data(text));
     ck_assert_ptr_null(strstr(text, "alert"));

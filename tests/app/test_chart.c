@@ -33,7 +33,7 @@ static void draw_at(const char *axis, const double *x, const double *y, int n)
     test_folder_require(file_join(test_folder, documents[0], path));
     ck_assert_int_eq(json_dump_file(document, path, JSON_REAL_PRECISION(17)), 0);
     json_decref(document);
-    test_folder_require(page_write(test_folder, "Charts", documents));
+    test_folder_require(documents_page_write(test_folder, "Charts", documents));
     free(text);
     char *page = test_folder_read("report.html");
     data = browser_data(page);

@@ -40,7 +40,7 @@ START_TEST(a_span_stands_in_its_place)
                           0, 0.0, 400.001, "forward",
                           "") "," SPAN(0, 400.0, 600.0, "backward",
                                        "\"bytes\":12") "," SPAN(1, 500.0, 500.0, "a < b", "") "]}");
-    ck_assert_int_eq(trace_picture_write_page("t.json", "t.html"), STATUS_OK);
+    ck_assert_int_eq(trace_picture_page_write("t.json", "t.html"), STATUS_OK);
     char *page = test_folder_read("t.html");
     json_t *data = browser_data(page);
     ck_assert_uint_eq(json_array_size(json_object_get(data, "trace")), 6);
@@ -79,7 +79,7 @@ START_TEST(what_is_no_trace_is_told)
                                         "{\"traceEvents\":[1,null,\"x\"]}"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         test_folder_write("t.json", texts[i]);
-        ck_assert_int_eq(trace_picture_write_page("t.json", "t.html"), STATUS_INVALID);
+        ck_assert_int_eq(trace_picture_page_write("t.json", "t.html"), STATUS_INVALID);
     }
     ck_assert_int_ne(trace_picture_write_steps("nothing.json", "steps.json"), STATUS_OK);
     ck_assert(!file_exists("steps.json"));
