@@ -303,7 +303,7 @@ static void take_end(agent *self, worker *w)
 }
 
 /* A worker that has left its round by itself has seen that others are gone. */
-static void take_departures(agent *self)
+static void take_left_workers(agent *self)
 {
     if (self->state != AGENT_RUNNING || !worker_group_some_wait(&self->group))
         return;
@@ -487,7 +487,7 @@ static status wait_once(agent *self, int wait_ms)
     for (worker *w; fds[1].revents != 0 && (w = worker_group_next_ended(&self->group)) != NULL;)
         take_end(self, w);
     worker_group_read(&self->group, fds + group_at);
-    take_departures(self);
+    take_left_workers(self);
     take_deadline(self);
     if (has_workers(self) && self->group.running == 0)
         self->state = how_it_ended(self);
@@ -726,7 +726,7 @@ static bool is_too_late(agent *self, bool unmet)
 
 /* Elastic: no rank of this node runs the round any more, and the job goes on. Who was noted as lost
  * is named. */
-static void part(agent *self, round_departure how)
+static void tell_departure(agent *self, round_departure how)
 {
     rounds *r = &self->rounds;
     how.lost = r->lost;
@@ -763,7 +763,7 @@ static status give_up_meeting(agent *self, int *code)
         return fail_unmet(self, why);
     LOG_W("round %lld does not begin: %s", (long long)self->spec->now.round, why);
     clear_round(self);
-    part(self, (round_departure){.restarts = self->spec->now.restarts, .unmet = true});
+    tell_departure(self, (round_departure){.restarts = self->spec->now.restarts, .unmet = true});
     return STATUS_OK;
 }
 
@@ -876,7 +876,7 @@ static status conclude(agent *self, int *code, group_outcome *out)
 }
 
 /* Elastic: after the attempt, gives the round back to the rendezvous, or closes the job. */
-static status leave_round(agent *self, const group_outcome *outcome, bool *again, int *code)
+static status end_round(agent *self, const group_outcome *outcome, bool *again, int *code)
 {
     if (is_too_late(self, outcome->unmet)) {
         *code = EXIT_CODE_RENDEZVOUS;
@@ -893,8 +893,8 @@ static status leave_round(agent *self, const group_outcome *outcome, bool *again
         if (outcome->unmet &&
             self->spec->node_rank == 0) /* the nodes have met, and not all ranks */
             note_lost(self, self->spec->nnodes - 1);
-        part(self, (round_departure){.restarts = self->spec->now.restarts + counts,
-                                     .unmet = outcome->unmet});
+        tell_departure(self, (round_departure){.restarts = self->spec->now.restarts + counts,
+                                               .unmet = outcome->unmet});
     } else if (goes_on) {
         *code = 128 + self->signals.first; /* the others go on */
     } else if (outcome->code == 0 || self->signals.first == 0) {
@@ -910,7 +910,7 @@ static status leave_round(agent *self, const group_outcome *outcome, bool *again
 static status end_attempt(agent *self, const group_outcome *outcome, bool *again, int *code)
 {
     if (is_elastic(self))
-        return leave_round(self, outcome, again, code);
+        return end_round(self, outcome, again, code);
     *again = outcome->again;
     self->spec->now.round += *again;
     self->spec->now.restarts += *again;
