@@ -8,6 +8,7 @@
 
 typedef struct batch {
     int n;                 /* samples, 1 .. the capacity that the network was made for */
+    int before;            /* samples of the same batch in its pieces so far; 0: it begins here */
     const float *x;        /* (n, 1, 28, 28) normalised pixels, plain order, device_element_bytes()
                               (kernels/device.h) each */
     const uint8_t *labels; /* (n), each < 10 */

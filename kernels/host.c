@@ -162,7 +162,8 @@ status host_cross_entropy(device *dev, const loss_input *in, const step_state *s
         }
     }
     totals->loss_sum += loss;
-    totals->last_loss = loss / in->n;
+    double earlier = in->before > 0 ? totals->last_loss * in->before : 0;
+    totals->last_loss = (earlier + loss) / (in->before + in->n);
     totals->correct += hits;
     return STATUS_OK;
 }

@@ -270,12 +270,13 @@ typedef struct loss_input {
     float
         smoothing; /* the labels': each class gets smoothing / classes of every sample's target, the
                         label's class the rest. 0: all is the label's */
+    int before;    /* samples of the batch in the calls so far; 0: it begins with this one */
 } loss_input;
 
 /* Totals of a loss over batches. */
 typedef struct score {
     double loss_sum;  /* over samples, in nats */
-    double last_loss; /* mean over the last batch */
+    double last_loss; /* mean over the last batch, or over as much of it as has come */
     int64_t correct;  /* samples whose largest logit (first of equals) is the label's */
     double grad_norm; /* the last step's, before its gradients were clipped; 0: they are not */
 } score;

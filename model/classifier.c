@@ -152,7 +152,11 @@ static status run_batch(classifier *c, const uint8_t *images, int n, float *logi
     }
     TRY(ops->begin_step(c->dev, &plan, c->state, NULL));
     TRY(ops->gather(c->dev, &source, c->state, 0, n, &c->gathered));
-    batch in = {n, c->gathered.x, c->gathered.labels, c->gathered.samples, c->state};
+    batch in = {.n = n,
+                .x = c->gathered.x,
+                .labels = c->gathered.labels,
+                .samples = c->gathered.samples,
+                .state = c->state};
     TRY(network_forward(c->net, &in, NETWORK_EVAL));
     return ops->download(c->dev, logits, network_logits(c->net),
                          sizeof *logits * NETWORK_CLASSES * (size_t)n);

@@ -461,14 +461,15 @@ static status add_loss(network *net, const loss_input *loss, const step_state *s
 
 status network_loss(network *net, const float *logits, const batch *in, void *dlogits)
 {
-    loss_input loss = {logits, in->labels, in->n, NETWORK_CLASSES, net->options.label_smoothing};
+    loss_input loss = {logits,    in->labels, in->n, NETWORK_CLASSES, net->options.label_smoothing,
+                       in->before};
     return add_loss(net, &loss, in->state, dlogits);
 }
 
 status network_score(network *net)
 {
     const batch *in = &net->in;
-    loss_input loss = {last_layer(net)->y, in->labels, in->n, NETWORK_CLASSES, 0};
+    loss_input loss = {last_layer(net)->y, in->labels, in->n, NETWORK_CLASSES, 0, 0};
     return add_loss(net, &loss, in->state, NULL);
 }
 

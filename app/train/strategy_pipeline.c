@@ -242,11 +242,13 @@ static void add_dinput(const rank_context *rank, const pipeline *p, int m, excha
 static void cut(const rank_context *rank, const pipeline *p, const batch *whole, int m)
 {
     flight *f = flight_of(p, m);
-    size_t first = (size_t)(m * chunk_size(whole->n, p->micro_batches));
+    int first = m * chunk_size(whole->n, p->micro_batches);
     size_t row_bytes = DATASET_PIXELS * device_element_bytes(rank->dev);
     f->in = *whole;
     f->in.n = chunk_rows(whole->n, p->micro_batches, m);
-    f->in.x = p->stage > 0 ? f->x : (const float *)((const char *)whole->x + first * row_bytes);
+    f->in.before = first;
+    f->in.x =
+        p->stage > 0 ? f->x : (const float *)((const char *)whole->x + (size_t)first * row_bytes);
     f->in.labels += first;
     f->in.samples += first;
 }

@@ -53,7 +53,8 @@ static __device__ loss_partial block_sum(loss_partial mine)
 static __device__ void add_to_totals(const loss_job &job, const loss_partial &sum)
 {
     job.totals->loss_sum += sum.loss;
-    job.totals->last_loss = sum.loss / job.in.n;
+    double earlier = job.in.before > 0 ? job.totals->last_loss * job.in.before : 0;
+    job.totals->last_loss = (earlier + sum.loss) / (job.in.before + job.in.n);
     job.totals->correct += sum.correct;
 }
 

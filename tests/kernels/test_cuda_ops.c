@@ -210,7 +210,7 @@ static void run_loss(device *dev, const float *logits, const uint8_t *labels, in
     uint8_t *d_labels = put_bytes(dev, labels, (size_t)n);
     step_state *d_state = put_numbers(dev, state);
     score *d_totals = put_bytes(dev, totals, sizeof *totals);
-    loss_input loss = {in, d_labels, n, classes, loss_smoothing};
+    loss_input loss = {in, d_labels, n, classes, loss_smoothing, 0};
     ok(dev->ops->cross_entropy(dev, &loss, d_state, d_totals, dlogits != NULL ? out : NULL));
     ok(dev->ops->download(dev, totals, d_totals, sizeof *totals));
     if (dlogits != NULL)

@@ -134,7 +134,7 @@ static status enqueue(trainee *t, int n)
     adam_options adam = {0.9f, 0.999f, 1e-8f, 0.01f, false};
     gather_output gathered = {t->x, t->batch_labels, t->samples};
     linear_epilogue low = {p + LOW_BIAS, true, &drop}, high = {p + HIGH_BIAS, false, NULL};
-    loss_input loss = {t->logits, t->batch_labels, n, CLASSES, 0.1f};
+    loss_input loss = {t->logits, t->batch_labels, n, CLASSES, 0.1f, 0};
     param_gradients low_gradients = {g, g + LOW_BIAS, false};
     param_gradients high_gradients = {g + HIGH_WEIGHT, g + HIGH_BIAS, false};
     relu_output hidden = {t->y, 0.5f};

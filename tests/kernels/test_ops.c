@@ -126,11 +126,17 @@ START_TEST(cross_entropy_by_hand)
     step_state state = {.plan = {.grad_scale = 0.5f}};
     score total = {.loss_sum = 1, .correct = 10};
     device *dev = open_device(devices[_i]);
-    loss_input loss = {logits, labels, 2, 2, 0};
+    loss_input loss = {logits, labels, 2, 2, 0, 0};
     ok(dev->ops->cross_entropy(dev, &loss, &state, &total, dlogits));
     ck_assert_double_eq_tol(total.loss_sum, 1 + log(4) + log(2), 1e-6);
     ck_assert_double_eq_tol(total.last_loss, (log(4) + log(2)) / 2, 1e-6);
     ck_assert_int_eq(total.correct, 11); /* equal logits: the first one wins */
+    loss.n = 1; /* the same in two calls */
+    ok(dev->ops->cross_entropy(dev, &loss, &state, &total, dlogits));
+    ck_assert_double_eq_tol(total.last_loss, log(4), 1e-6);
+    loss = (loss_input){logits + 2, labels + 1, 1, 2, 0, 1};
+    ok(dev->ops->cross_entropy(dev, &loss, &state, &total, dlogits + 2));
+    ck_assert_double_eq_tol(total.last_loss, (log(4) + log(2)) / 2, 1e-6);
     const float want[] = {-0.375f, 0.375f, -0.25f, 0.25f};
     for (int i = 0; i < 4; i++)
         ck_assert_double_eq_tol((double)dlogits[i], (double)want[i], 1e-6);
@@ -147,7 +153,7 @@ START_TEST(smoothed_cross_entropy_by_hand)
     step_state state = {.plan = {.grad_scale = 0.5f}};
     score total = {0};
     device *dev = open_device(devices[_i]);
-    loss_input loss = {logits, labels, 2, 2, 0.2f};
+    loss_input loss = {logits, labels, 2, 2, 0.2f, 0};
     ok(dev->ops->cross_entropy(dev, &loss, &state, &total, dlogits));
     double first = 0.9 * log(4) + 0.1 * log(4.0 / 3), second = log(2);
     ck_assert_double_eq_tol(total.loss_sum, first + second, 1e-6);
