@@ -146,7 +146,7 @@ static void refuse(const plan *p, const bench_case *c, char *out, size_t size_by
         snprintf(out, size_bytes,
                  "torch dp is left out: without a GPU torch.nn.DataParallel "
                  "calls its module as it is, on one device");
-    else if (c->torch && how->least_ranks > 1)
+    else if (c->torch && (how->least_ranks > 1 || how->cuts_model))
         snprintf(out, size_bytes, "torch %s is left out: bench/peers has no such training",
                  how->name);
     else if (c->global_batch > MAX_BATCH)
@@ -381,9 +381,10 @@ static void add_mode(const bench_commands *commands, const bench_case *c, bench_
         bench_words_split(out, "--nproc-per-node=%d --global-batch-size=%d --backend=%s", c->world,
                           c->global_batch, commands->opts->backend);
     list_devices(c->world, list);
-    if (c->mode == STRATEGY_DP && commands->is_cuda)
+    bool has_devices = how->is_one_process && c->mode != STRATEGY_SINGLE;
+    if (has_devices && commands->is_cuda)
         bench_words_add(out, "--devices=%s", list);
-    else if (c->mode == STRATEGY_DP)
+    else if (has_devices)
         bench_words_add(out, "--replicas=%d", c->world);
 }
 

@@ -113,7 +113,7 @@ const foreign_word foreign_words[] = {
     {"--fp16 --apex", SCRIPTS, "give --amp=fp16 (on a GPU) or --amp=bf16"},
     {"--compile", SCRIPTS, "no interpreter is in a step; --cuda-graph records it once, and is on"},
     {"--tensorboard", SCRIPTS, "always written, in the run's folder: tensorboard --logdir runs"},
-    {"--mode=tp --mode=model --mode=rpc", SCRIPTS,
+    {"--mode=tp --mode=rpc", SCRIPTS,
      "not here: --mode=pipeline cuts the model, and ddp, dp, ps and zero1 spread the batch"},
     {"--mode=fsdp", SCRIPTS,
      "not here: the largest network has 4.8 MB of parameters, so each rank has them whole"},

@@ -115,7 +115,9 @@ status rank_context_agreement_of_node(const options *opts, bool is_elastic, char
 
 static status open_device(rank_context *rank)
 {
-    TRY(device_list_open(rank->opts, rank->place.local_rank, rank->settings.threads, &rank->dev));
+    bool has_last = strategy_of(rank->opts)->cuts_model; /* of a process's parts of the model */
+    int own = rank->place.local_rank + (has_last ? rank->settings.replicas - 1 : 0);
+    TRY(device_list_open(rank->opts, own, rank->settings.threads, &rank->dev));
     if (rank->dev->stream != NULL)
         LOG_V("rank %d computes on %s", rank->place.rank, rank->dev->description);
     TRY(device_trace(rank->dev, rank->trace.spans, rank->trace.lane));
@@ -186,9 +188,7 @@ static status open_group(rank_context *rank)
 static int forward_batch(const rank_context *rank)
 {
     int least = network_eval_batch(rank->dev);
-    int pieces = strategy_of(rank->opts)->cuts_model ? (int)rank->opts->micro_batches
-                                                     : rank->settings.replicas;
-    int most = chunk_size(rank->settings.batch_size, pieces);
+    int most = chunk_size(rank->settings.batch_size, strategy_network(rank).pieces);
     return most > least ? most : least;
 }
 

@@ -383,7 +383,7 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
                   "%s: %s %s batch %d%s = global batch %lld; backend %s; device %s, %d thread%s "
                   "per %s",
                   how->title, devices, how->cuts_model ? "with" : "x",
-                  chunk_size(s->batch_size, s->replicas), accum,
+                  chunk_size(s->batch_size, how->cuts_model ? 1 : s->replicas), accum,
                   (long long)rank_context_global_batch(rank), strategy_backend(rank->strategy),
                   rank->dev->ops->name, s->threads, s->threads == 1 ? "" : "s", how->unit);
     draw_mesh(p);

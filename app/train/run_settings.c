@@ -95,11 +95,15 @@ static bool schedule_has_end(const continuation *c)
            schedule_kind_has_end(kind);
 }
 
-/* One device computes the same in every mode. */
+/* One device computes the same in every mode, and so do several that have a part of the model each
+ * in one process. */
 static const char *reason(const continuation *c, setting_class class)
 {
-    bool spread =
-        json_integer_value(fact(c, "world")) > 1 || json_integer_value(fact(c, "replicas")) > 1;
+    const char *mode = json_string_value(fact(c, "mode"));
+    const strategy_facts *was = mode != NULL ? strategy_named(mode) : NULL;
+    bool central = was == NULL || was->is_central;
+    bool spread = json_integer_value(fact(c, "world")) > 1 ||
+                  (central && json_integer_value(fact(c, "replicas")) > 1);
     if ((class == JOB_LENGTH && !schedule_has_end(c)) || (class == JOB_SPREAD && !spread))
         return NULL;
     return setting_why(class);

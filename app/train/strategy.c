@@ -1,3 +1,4 @@
+#include "app/common/device_list.h"
 #include "app/train/strategy_ops.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
@@ -79,7 +80,7 @@ status strategy_replicas(const options *opts, int *out)
 bool strategy_can_commit(const options *opts)
 {
     const strategy_ops *ops = ops_of(opts);
-    return !ops->facts.is_central && ops->run_step == NULL && ops->part == NULL;
+    return !ops->facts.is_central && !ops->facts.cuts_model && ops->part == NULL;
 }
 
 status strategy_place(const options *opts, int rank, int world_size, mesh *out)
@@ -107,7 +108,8 @@ data_sharing strategy_data_sharing(const rank_context *rank)
 network_share strategy_network(const rank_context *rank)
 {
     const strategy_ops *ops = ops_of(rank->opts);
-    network_share share = {.gradients = model_kind_count(rank->settings.model) + PREEMPT_FLOATS};
+    network_share share = {.gradients = model_kind_count(rank->settings.model) + PREEMPT_FLOATS,
+                           .pieces = rank->settings.replicas};
     if (ops->network != NULL)
         ops->network(rank, &share);
     return share;
@@ -242,6 +244,24 @@ status strategy_evaluate(strategy *s, const batch *in)
         return s->ops.evaluate(s->rank, s->self, in);
     TRY(network_forward(s->rank->net, in, NETWORK_EVAL));
     return network_score(s->rank->net);
+}
+
+network *strategy_first_network(const strategy *s)
+{
+    return s->ops.first_network != NULL ? s->ops.first_network(s->self) : s->rank->net;
+}
+
+status strategy_is_finite(strategy *s, bool *out)
+{
+    rank_context *rank = s->rank;
+    int64_t all_finite;
+    TRY(s->ops.is_finite != NULL ? s->ops.is_finite(rank, s->self, out)
+                                 : network_is_finite(rank->net, out));
+    all_finite = *out;
+    if (s->ops.facts.cuts_model)
+        TRY(process_group_all_reduce(rank->group, &all_finite, 1, DTYPE_I64, REDUCE_MIN, NULL));
+    *out = all_finite != 0;
+    return STATUS_OK;
 }
 
 static status share_loss_scaling(rank_context *rank, int root)
@@ -443,15 +463,82 @@ void step_graphs_close(step_graphs *graphs)
     graphs->n = 0;
 }
 
+/* What strategies with several devices in one process share. */
+
+status strategy_devices_check(const options *opts, int world_size)
+{
+    const char *mode = opts->mode;
+    return world_size == 1
+               ? STATUS_OK
+               : FAIL(STATUS_INVALID,
+                      "--mode=%s is one process with all devices, this job has %d ranks: give "
+                      "--replicas=%d (CPU) or --devices=0,1 (GPUs) instead of what asks for ranks "
+                      "(--nproc-per-node, --nnodes, --world-size; RANK and WORLD_SIZE)",
+                      mode, world_size, world_size);
+}
+
+enum { CPU_REPLICAS = 2 };
+
+status strategy_devices_count(const options *opts, int *out)
+{
+    int gpus = 0;
+    if (opts->replicas < 0)
+        TRY(device_list_count(opts, &gpus));
+    int n = opts->replicas > 0 ? (int)opts->replicas : gpus > 0 ? gpus : CPU_REPLICAS;
+    if (n > REPLICAS_MAX)
+        return FAIL(STATUS_INVALID, "%d replicas: at most %d", n, (int)REPLICAS_MAX);
+    *out = n;
+    return STATUS_OK;
+}
+
+/* What strategies share that cut the model. */
+
+int strategy_stages(const rank_context *rank)
+{
+    return rank->mesh.model.world_size * rank->settings.replicas;
+}
+
+int strategy_stage_parts(const rank_context *rank, int stage, int *first)
+{
+    int parts = network_parts(rank->settings.model), stages = strategy_stages(rank);
+    *first = stage * parts / stages;
+    return (stage + 1) * parts / stages - *first;
+}
+
+size_t strategy_stage_range(const rank_context *rank, int stage, size_t *count)
+{
+    int first, n = strategy_stage_parts(rank, stage, &first);
+    *count = network_part_count(rank->settings.model, first, n);
+    return network_part_count(rank->settings.model, 0, first);
+}
+
+void strategy_describe_stages(const rank_context *rank, FILE *out)
+{
+    const char *one = rank->settings.replicas > 1    ? "device"
+                      : rank->mesh.dp.world_size > 1 ? "stage"
+                                                     : "rank";
+    for (int stage = 0; stage < strategy_stages(rank); stage++) {
+        size_t count, at = strategy_stage_range(rank, stage, &count);
+        const parameter *all = NULL;
+        size_t n = network_model_layout(rank->net, &all);
+        fprintf(out, "%s %d has", one, stage);
+        for (size_t i = 0; i < n; i += 2) /* a layer's weight and bias */
+            if (all[i].offset >= at && all[i].offset < at + count)
+                fprintf(out, " %.*s", (int)strcspn(all[i].name, "."), all[i].name);
+        fprintf(out, ": %.2f MB of parameters\n", (double)(count * sizeof(float)) * 1e-6);
+    }
+}
+
 /* What strategies with a rank per device share. */
 
 status strategy_ranks_check(const options *opts)
 {
     if (opts->replicas >= 0 && opts->command != COMMAND_DEMO)
-        return FAIL(STATUS_INVALID,
-                    "--replicas=%lld: only --mode=dp has replicas; for ranks give "
-                    "--nproc-per-node=%lld",
-                    (long long)opts->replicas, (long long)opts->replicas);
+        return FAIL(
+            STATUS_INVALID,
+            "--replicas=%lld: only --mode=dp and model have several devices; for ranks give "
+            "--nproc-per-node=%lld",
+            (long long)opts->replicas, (long long)opts->replicas);
     if (strcmp(opts->backend, "local") == 0)
         return FAIL(STATUS_INVALID, "--backend=local: is for the threads of --mode=dp; processes "
                                     "take shm (one host), gloo or nccl (GPUs)");

@@ -8,6 +8,7 @@
  *   zero1   as ddp, but each rank steps a slice of the parameters, and has the optimizer's state of
  *           that slice alone
  *   pipeline  processes; each has some of the layers, and pieces of the batch go through them
+ *   model   one process; each device has some of the layers, and the whole batch goes through them
  *   single  one process, the whole batch
  *
  * A strategy is a file that fills in the table of strategy_ops.h. Others use it through these
@@ -24,6 +25,7 @@
 #include "kernels/ops.h"
 #include "kernels/step.h"
 #include "model/checkpoint.h"
+#include "model/network.h"
 #include "model/optimizer.h"
 
 #include <stdbool.h>
@@ -45,14 +47,15 @@ typedef struct strategy_facts {
     bool is_central;           /* gradients are added up in one place, in an order of its own: other
                                   numbers of devices give other bits */
     const char *axis;     /* of --mesh, along which ranks share a network; NULL: there is none */
-    bool cuts_model;      /* a rank has a part of the network: --batch-size is all of theirs */
+    bool cuts_model;      /* a device has a part of the network: --batch-size is all of theirs */
     bool can_be_captured; /* one thread enqueues all of a step: a graph can record it */
 } strategy_facts;
 
 /* A row is STRATEGY_<first>, and a table of functions, strategy_<second>. */
 #define STRATEGIES(ROW) \
     ROW(SINGLE, single) \
-    ROW(DP, dp) ROW(DDP, ddp) ROW(PS, ps) ROW(ZERO1, zero1) ROW(PIPELINE, pipeline)
+    ROW(DP, dp) \
+    ROW(DDP, ddp) ROW(PS, ps) ROW(ZERO1, zero1) ROW(PIPELINE, pipeline) ROW(MODEL, model)
 
 #define STRATEGY_KIND(kind, table) STRATEGY_##kind,
 typedef enum strategy_kind { STRATEGIES(STRATEGY_KIND) STRATEGY_COUNT } strategy_kind;
@@ -72,6 +75,7 @@ typedef struct network_share {
     int first_part, n_parts; /* network_options */
     size_t gradients;        /* floats: its parameters', and PREEMPT_FLOATS or more after them */
     size_t parameters;       /* likewise, if they travel; 0: the network makes its own */
+    int pieces;              /* of a batch, each with a forward of its own */
 } network_share;
 
 /* NULL: there is no such mode. */
@@ -136,6 +140,12 @@ status strategy_share_state(strategy *s, int root);
 
 /* Of a test: forward of a batch, and its score to the network's totals. */
 status strategy_evaluate(strategy *s, const batch *in);
+
+/* Rank 0's network that has the model's first layer. */
+network *strategy_first_network(const strategy *s);
+
+/* Whether all parameters of all ranks are finite. Waits for the device. All ranks call it. */
+status strategy_is_finite(strategy *s, bool *out);
 
 /* In an elastic run no rank begins a step's optimizer before it knows that the gradients of all
  * ranks have come. So whoever loses another rank has parameters that are those after a whole step,

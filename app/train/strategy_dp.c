@@ -29,7 +29,6 @@
 #include <string.h>
 
 enum {
-    REPLICAS_MAX = 64,
     REPLICA_MESSAGE_BYTES = 1024,
     REPLICA_GROUPS = 2, /* an epoch has full batches and at most one smaller one */
 };
@@ -376,35 +375,15 @@ static void *replica_main(void *arg)
 
 /* The master. */
 
-enum { CPU_REPLICAS = 2 };
-
 static status check(const options *opts, int world_size)
 {
     const char *name = opts->backend;
-    if (world_size > 1)
-        return FAIL(STATUS_INVALID,
-                    "--mode=dp is one process with a thread per replica, this job has %d ranks: "
-                    "give --replicas=%d (CPU) or --devices=0,1 (GPUs) instead of what asks for "
-                    "ranks (--nproc-per-node, --nnodes, --world-size; RANK and WORLD_SIZE)",
-                    world_size, world_size);
+    TRY(strategy_devices_check(opts, world_size));
     if (strcmp(name, "local") != 0 && strcmp(name, "auto") != 0 && strcmp(name, "nccl") != 0)
         return FAIL(STATUS_INVALID,
                     "--backend=%s: is for processes; the threads of --mode=dp take "
                     "--backend=local, or nccl for GPUs",
                     name);
-    return STATUS_OK;
-}
-
-/* --replicas, else a replica per GPU, else 2 on the CPU. */
-static status count_replicas(const options *opts, int *out)
-{
-    int gpus = 0;
-    if (opts->replicas < 0)
-        TRY(device_list_count(opts, &gpus));
-    int n = opts->replicas > 0 ? (int)opts->replicas : gpus > 0 ? gpus : CPU_REPLICAS;
-    if (n > REPLICAS_MAX)
-        return FAIL(STATUS_INVALID, "%d replicas: at most %d", n, (int)REPLICAS_MAX);
-    *out = n;
     return STATUS_OK;
 }
 
@@ -805,7 +784,7 @@ const strategy_ops strategy_dp = {
               .is_one_process = true,
               .is_central = true},
     .check = check,
-    .replicas = count_replicas,
+    .replicas = strategy_devices_count,
     .open = open_replicas,
     .close = close_replicas,
     .plan_step = plan_step,

@@ -43,6 +43,11 @@ typedef struct strategy_ops {
     status (*read_state)(rank_context *rank, void *self, size_t arena, float *host);
     status (*write_state)(rank_context *rank, void *self, size_t arena, const float *host);
 
+    /* Of this rank's networks, the one with the first layer. NULL: it has one network. */
+    network *(*first_network)(void *self);
+    /* Whether this rank's parameters are finite. NULL: its network has all of them. */
+    status (*is_finite)(rank_context *rank, void *self, bool *out);
+
     void (*plan_step)(rank_context *rank, void *self, const step_plan *plan); /* NULL: nothing */
     status (*run_step)(rank_context *rank, void *self, int step); /* NULL: the three that follow */
     status (*forward_backward)(rank_context *rank, void *self, const step_batch *b);
@@ -64,6 +69,19 @@ STRATEGIES(STRATEGY_TABLE)
 
 /* What strategies share that run a process, a rank, per device: entries of their tables, or most of
  * one. */
+
+/* Several devices in one process: there is one rank; and as many as --replicas says, else one per
+ * GPU, else 2 on the CPU. */
+enum { REPLICAS_MAX = 64 };
+status strategy_devices_check(const options *opts, int world_size);
+status strategy_devices_count(const options *opts, int *out);
+
+/* A model that is cut: into how many stages, by ranks or by devices; which of the model's parts a
+ * stage has, and how many; where its parameters are among the model's, and how many. */
+int strategy_stages(const rank_context *rank);
+int strategy_stage_parts(const rank_context *rank, int stage, int *first);
+size_t strategy_stage_range(const rank_context *rank, int stage, size_t *count);
+void strategy_describe_stages(const rank_context *rank, FILE *out); /* a line each */
 
 /* They take no --replicas, and no --backend that is for threads. */
 status strategy_ranks_check(const options *opts);

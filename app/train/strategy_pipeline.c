@@ -69,28 +69,13 @@ static status check(const options *opts, int world_size)
     return strategy_ranks_check(opts);
 }
 
-/* Which of the model's parts a stage has; returns how many. */
-static int stage_parts(const rank_context *rank, int stage, int *first)
-{
-    int parts = network_parts(rank->settings.model), stages = rank->mesh.model.world_size;
-    *first = stage * parts / stages;
-    return (stage + 1) * parts / stages - *first;
-}
-
-/* Where its parameters are among the model's, and how many. */
-static size_t stage_range(const rank_context *rank, int stage, size_t *count)
-{
-    int first, n = stage_parts(rank, stage, &first);
-    *count = network_part_count(rank->settings.model, first, n);
-    return network_part_count(rank->settings.model, 0, first);
-}
-
 static void share_network(const rank_context *rank, network_share *out)
 {
     size_t count;
-    (void)stage_range(rank, rank->mesh.model.rank, &count);
-    out->n_parts = stage_parts(rank, rank->mesh.model.rank, &out->first_part);
+    (void)strategy_stage_range(rank, rank->mesh.model.rank, &count);
+    out->n_parts = strategy_stage_parts(rank, rank->mesh.model.rank, &out->first_part);
     out->gradients = count + PREEMPT_FLOATS;
+    out->pieces = (int)rank->opts->micro_batches;
 }
 
 /* Parameters and gradients are the rank's network's. */
@@ -430,7 +415,7 @@ static status read_state(rank_context *rank, void *self, size_t arena, float *ho
     }
     TRY(network_export(rank->net, arena_of(rank, arena), host));
     for (int stage = 1; stage < rank->mesh.model.world_size; stage++) {
-        size_t at = stage_range(rank, stage, &count);
+        size_t at = strategy_stage_range(rank, stage, &count);
         TRY(process_group_recv(rank->mesh.model.group, host + at, count, DTYPE_F32, stage, NULL));
     }
     return STATUS_OK;
@@ -451,7 +436,7 @@ static status write_state(rank_context *rank, void *self, size_t arena, const fl
     }
     TRY(network_import(rank->net, host, arena_of(rank, arena)));
     for (int stage = 1; stage < rank->mesh.model.world_size; stage++) {
-        size_t at = stage_range(rank, stage, &count);
+        size_t at = strategy_stage_range(rank, stage, &count);
         TRY(process_group_send(rank->mesh.model.group, host + at, count, DTYPE_F32, stage, NULL));
     }
     return STATUS_OK;
@@ -460,16 +445,7 @@ static status write_state(rank_context *rank, void *self, size_t arena, const fl
 static void describe(const rank_context *rank, void *self, FILE *out)
 {
     const pipeline *p = self;
-    for (int stage = 0; stage < p->stages; stage++) {
-        size_t count, at = stage_range(rank, stage, &count);
-        const parameter *all = NULL;
-        size_t n = network_model_layout(rank->net, &all);
-        fprintf(out, "%s %d has", rank->mesh.dp.world_size > 1 ? "stage" : "rank", stage);
-        for (size_t i = 0; i < n; i += 2) /* a layer's weight and bias */
-            if (all[i].offset >= at && all[i].offset < at + count)
-                fprintf(out, " %.*s", (int)strcspn(all[i].name, "."), all[i].name);
-        fprintf(out, ": %.2f MB of parameters\n", (double)(count * sizeof(float)) * 1e-6);
-    }
+    strategy_describe_stages(rank, out);
     fprintf(out, "%d micro-batches, %s: a stage is idle for %.0f%% of a step, if all are equal\n",
             p->micro_batches, p->gpipe ? "gpipe" : "1f1b",
             100.0 * (p->stages - 1) / (p->micro_batches + p->stages - 1));

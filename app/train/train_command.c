@@ -554,7 +554,7 @@ static void explain_step(const rank_context *rank, const json_t *run, FILE *out)
 {
     (void)run;
     long long own = (long long)(rank->settings.batch_size * rank->opts->accum);
-    if (rank->settings.replicas > 1)
+    if (rank->settings.replicas > 1 && !strategy_of(rank->opts)->cuts_model)
         fprintf(out, "forward and backward of %lld samples, cut among %d replicas\n", own,
                 rank->settings.replicas);
     else
@@ -727,7 +727,7 @@ static status run_end_write_eval(training *t)
     TRY(gather_logits(rank, t->trainer.logits));
     if (rank->place.rank != 0)
         return STATUS_OK;
-    const eval_subject subject = {.net = rank->net,
+    const eval_subject subject = {.net = strategy_first_network(rank->strategy),
                                   .step = t->trainer.at.step,
                                   .location = &rank->location,
                                   .set = &rank->test_set,

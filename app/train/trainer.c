@@ -93,13 +93,9 @@ static status total_epoch(trainer *t)
  * them. All ranks have the same weights, or ask each other. */
 static status check_weights(trainer *t)
 {
-    rank_context *rank = t->rank;
     bool finite = true;
-    TRY(network_is_finite(rank->net, &finite));
-    int64_t all_finite = finite;
-    if (strategy_of(rank->opts)->cuts_model)
-        TRY(process_group_all_reduce(rank->group, &all_finite, 1, DTYPE_I64, REDUCE_MIN, NULL));
-    if (all_finite == 0)
+    TRY(strategy_is_finite(t->rank->strategy, &finite));
+    if (!finite)
         note_diverged(t, "a weight");
     return STATUS_OK;
 }

@@ -133,6 +133,8 @@ static const struct {
     {2, {"--mode=ps", "--devices=0,1", "--batch-size=10"}, "nccl", "fp16"},
     {2, {"--mode=ps", "--devices=0,1", "--batch-size=10", "--backend=shm"}, "shm", "off"},
     {2, {"--mode=zero1", "--devices=0,1", "--batch-size=10"}, "nccl", "off"},
+    {2, {"--mode=model", "--devices=0,1", "--batch-size=10", "--accum=2"}, "none", "off"},
+    {3, {"--mode=model", "--devices=0,1,2", "--batch-size=20"}, "none", "bf16"},
 };
 enum { N_MODES = sizeof MODES / sizeof MODES[0] };
 
@@ -170,7 +172,7 @@ END_TEST
 
 static const char *missing_for_phases(int i)
 {
-    return gpus < 1 + i ? "each replica is on a GPU of its own" : NULL;
+    return gpus < (i == 0 ? 1 : 2) ? "each replica is on a GPU of its own" : NULL;
 }
 
 /* Without graphs the phases are those of the device's stream, and are all of its time. */
@@ -179,7 +181,9 @@ START_TEST(phases_come_from_the_stream)
     static const char *const names[] = {"data",    "broadcast", "scatter",
                                         "forward", "gather",    "backward",
                                         "reduce",  "optimizer", "accelerator"};
-    const char *flags[][2] = {{"--mode=single", "--no-cuda-graph"}, {"--mode=dp", "--devices=0,1"}};
+    const char *flags[][2] = {{"--mode=single", "--no-cuda-graph"},
+                              {"--mode=dp", "--devices=0,1"},
+                              {"--mode=model", "--devices=0,1"}};
     program p =
         program_mnist("--model", "cnn", TRAINING_EPOCH, CUDA, "--limit", "192", "--no-save-model",
                       flags[_i][0], flags[_i][1], "--run-dir", test_folder_path("one"), NULL);
@@ -191,7 +195,7 @@ START_TEST(phases_come_from_the_stream)
         sum += json_number_value(json_object_get(parts, names[i]));
     ck_assert_msg(fabs(sum - total) <= 0.05 * total, "phases %g s, training %g s", sum, total);
     ck_assert_double_gt(json_number_value(json_object_get(parts, "forward")), 0);
-    ck_assert((json_number_value(json_object_get(parts, "gather")) > 0) == (_i == 1));
+    ck_assert((json_number_value(json_object_get(parts, "gather")) > 0) == (_i > 0));
     ck_assert((json_object_get(parts, "waiting") != NULL) == (_i == 0));
     json_decref(result);
     program_close(&p);
@@ -437,6 +441,6 @@ int main(void)
     TCase *modes = suite_case(suite, "modes", 240);
     tcase_add_checked_fixture(modes, test_folder_clean, NULL);
     add_cases(modes, modes_equal_one_process, 2 * N_MODES, missing_for_mode);
-    add_cases(modes, phases_come_from_the_stream, 2, missing_for_phases);
+    add_cases(modes, phases_come_from_the_stream, 3, missing_for_phases);
     return test_folder_close(suite_run(suite));
 }

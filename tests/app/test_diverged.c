@@ -20,6 +20,7 @@ static const char *const SPREADS[][4] = {
     {"--batch-size=8", "--nproc-per-node=2", NULL},
     {"--batch-size=8", "--nproc-per-node=2", "--mode=ps", NULL},
     {"--batch-size=16", "--mode=dp", "--replicas=2", NULL},
+    {"--batch-size=16", "--mode=model", "--replicas=2", NULL},
 };
 enum { N_SPREADS = sizeof SPREADS / sizeof SPREADS[0] };
 

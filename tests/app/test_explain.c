@@ -43,7 +43,8 @@ static double megabytes(const char *log, const char *before)
 START_TEST(it_fits_a_terminal)
 {
     static const char *const flags[] = {"", "--nproc-per-node=3", "--mode=dp --replicas=3",
-                                        "--mode=ps --nproc-per-node=2 --backend=shm"};
+                                        "--mode=ps --nproc-per-node=2 --backend=shm",
+                                        "--mode=model --replicas=3"};
     program p = explain(flags[_i]);
     char *from = strstr(p.err, "what is about to happen:");
     ck_assert_ptr_nonnull(from);
@@ -90,7 +91,7 @@ int main(void)
     Suite *suite = suite_create("explain");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
     tcase_add_checked_fixture(core, test_folder_clean, NULL);
-    tcase_add_loop_test(core, it_fits_a_terminal, 0, 4);
+    tcase_add_loop_test(core, it_fits_a_terminal, 0, 5);
     tcase_add_test(core, the_numbers_are_those_of_the_run);
     tcase_add_test(core, a_batch_is_cut_among_replicas);
     return test_folder_close(suite_run(suite));

@@ -76,6 +76,13 @@ static void assert_same_weights(const char *model, int optimizer, const char *wh
                   OPTIMIZERS[optimizer].name, off);
 }
 
+static void assert_same_optimizers(void)
+{
+    ck_assert_int_eq(system("cmp one/checkpoints/best/optimizer.safetensors "
+                            "many/checkpoints/best/optimizer.safetensors"),
+                     0);
+}
+
 START_TEST(modes_equal_one_process)
 {
     const char *model = _i % 2 == 0 ? "mlp" : "cnn";
@@ -168,9 +175,7 @@ START_TEST(slices_have_the_bits_of_ddp)
         train_and_close(_i % 2 == 0 ? "mlp" : "cnn", _i % N_OPTIMIZERS,
                         WORDS(UNEVEN, modes[i], w[0], w[1], w[2], clip, "--run-dir", folders[i]));
     model_file_assert_same_bits("many", "one");
-    ck_assert_int_eq(system("cmp one/checkpoints/best/optimizer.safetensors "
-                            "many/checkpoints/best/optimizer.safetensors"),
-                     0);
+    assert_same_optimizers();
 }
 END_TEST
 
@@ -195,6 +200,55 @@ START_TEST(slices_and_whole_states_resume_each_other)
 }
 END_TEST
 
+/* The layers of one process, on one device or on several. */
+START_TEST(devices_with_parts_have_the_bits_of_one)
+{
+    static const char *const ways[][2] = {{"--accum=1", "--batch-size=24"},
+                                          {"--accum=2", "--batch-size=12"}};
+    const char *model = _i % 2 == 0 ? "mlp" : "cnn", *const *way = ways[_i / 2 % 2];
+    int optimizer = _i % N_OPTIMIZERS;
+    train_and_close(model, optimizer,
+                    WORDS(UNEVEN, "--mode=single", way[0], way[1], "--run-dir", "one"));
+    for (int devices = 2; devices <= 3; devices++) {
+        program p =
+            train(model, optimizer,
+                  WORDS(UNEVEN, "--mode=model", devices == 2 ? "--replicas=2" : "--replicas=3",
+                        way[0], way[1], "--run-dir", "many"));
+        model_file_assert_same_bits("many", "one");
+        assert_same_optimizers();
+        ck_assert_int_eq(system("cmp one/eval.json many/eval.json"), 0);
+        ck_assert(training_number(p.out, "global_batch") == 24);
+        program_close(&p);
+        ck_assert_int_eq(system("rm -rf many"), 0);
+    }
+}
+END_TEST
+
+/* A run goes on from one device to two, to three and back; --init, too, reaches each. */
+START_TEST(devices_with_parts_resume_and_begin_as_one)
+{
+    static const char *const ways[][4] = {
+        {"--mode=single", "--mode=single", "--mode=single", "--mode=single"},
+        {"--mode=single", "--mode=model", "--mode=model", "--mode=model"}};
+    static const char *const devices[] = {"--seed=3", "--replicas=2", "--replicas=3",
+                                          "--replicas=2"};
+    const char *folders[][2] = {{"one", "one2"}, {"many", "many2"}};
+    const char *epochs[] = {"--epochs=1", "--epochs=2", "--epochs=3", "--epochs=1"};
+    for (int way = 0; way < 2; way++)
+        for (int run = 0; run < 4; run++) {
+            program p = program_mnist("train", "--quiet", "--threads=1", "--seed=3", "--model=cnn",
+                                      "--optimizer=adam", UNEVEN, ways[way][run],
+                                      way == 0 ? "--seed=3" : devices[run], epochs[run],
+                                      run < 3 ? "--resume=auto" : "--init=one", "--run-dir",
+                                      folders[way][run == 3], NULL);
+            ASSERT_EXIT(p, 0);
+            program_close(&p);
+        }
+    model_file_assert_same_bits("many", "one");
+    model_file_assert_same_bits("many2", "one2");
+}
+END_TEST
+
 static const char *const SCHEDULES[] = {"--pipeline-schedule=gpipe", "--pipeline-schedule=1f1b"};
 static const char *const STAGES[] = {"--nproc-per-node=2", "--nproc-per-node=3"};
 
@@ -213,9 +267,7 @@ START_TEST(stages_have_the_bits_of_accumulated_batches)
                     WORDS("--limit=96", "--mode=pipeline", stages, schedule, backend,
                           "--batch-size=24", "--micro-batches=3", "--run-dir", "many"));
     model_file_assert_same_bits("many", "one");
-    ck_assert_int_eq(system("cmp one/checkpoints/best/optimizer.safetensors "
-                            "many/checkpoints/best/optimizer.safetensors"),
-                     0);
+    assert_same_optimizers();
 }
 END_TEST
 
@@ -260,6 +312,45 @@ START_TEST(a_pipeline_equals_one_process)
     ck_assert(training_number(p.out, "global_batch") == 24);
     ck_assert(training_number(p.out, "images_per_epoch") == 90);
     program_close(&p);
+}
+END_TEST
+
+/* The losses of a run's steps, as its metrics have them. */
+static int read_losses(const char *path, double *out, int most)
+{
+    int n = 0;
+    char *text = test_folder_read(path), *rest = NULL;
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        const char *at = strstr(line, "\"loss\":");
+        if (strstr(line, "\"step\"") == NULL || at == NULL || n == most)
+            continue;
+        out[n++] = strtod(at + strlen("\"loss\":"), NULL);
+    }
+    free(text);
+    return n;
+}
+
+/* Of the whole batch, not of its last piece; with --accum of the step's last batch, as in one
+ * process. The file has six digits. */
+START_TEST(a_pipelines_steps_have_the_loss_of_one_process)
+{
+    const char *accum = _i == 0 ? "--accum=1" : "--accum=2";
+    const char *flags[][2] = {{"--mode=single", "--seed=3"},
+                              {"--mode=pipeline", "--nproc-per-node=2"}};
+    const char *folders[] = {"one", "many"};
+    double losses[2][8];
+    int n[2];
+    for (int i = 0; i < 2; i++) {
+        train_and_close("mlp", 0,
+                        WORDS(UNEVEN, flags[i][0], flags[i][1], "--batch-size=12", accum,
+                              "--log-interval=1", "--run-dir", folders[i]));
+        n[i] = read_losses(i == 0 ? "one/metrics.jsonl" : "many/metrics.jsonl", losses[i], 8);
+    }
+    ck_assert_int_eq(n[0], _i == 0 ? 8 : 4);
+    ck_assert_int_eq(n[1], n[0]);
+    for (int step = 0; step < n[0]; step++)
+        ck_assert_double_eq_tol(losses[1][step], losses[0][step], 1e-5);
 }
 END_TEST
 
@@ -421,6 +512,7 @@ static const struct {
     {"--mode=zero1", "--nproc-per-node=3", 0},
     {"--mode=zero1", "--nproc-per-node=3", 2}, /* in whose slice the wish is summed */
     {"--mode=pipeline", "--nproc-per-node=3", 1},
+    {"--mode=model", "--replicas=3", -1},
 };
 enum { N_STOPS = sizeof STOPS / sizeof STOPS[0] };
 
@@ -480,8 +572,12 @@ static const struct {
     {{"--mode=pipeline", "--world-size=2", "--mesh=dp=2,pp=1"}, {"no pipeline", "--mode=ddp"}},
     {{"--mode=pipeline", "--world-size=2", "--scale-lr"}, {"--scale-lr", "--lr"}},
     {{"--mode=pipeline", "--world-size=2", "--clip-grad-norm=1"}, {"--clip-grad-norm", "stage"}},
+    {{"--mode=model", "--replicas=4"}, {"cnn", "3 parts", "4 devices", "--replicas=3"}},
+    {{"--mode=model", "--nproc-per-node=2"}, {"--mode=model", "2 ranks", "--replicas=2"}},
+    {{"--mode=model", "--clip-grad-norm=1"}, {"--clip-grad-norm", "device"}},
+    {{"--mode=model", "--amp=fp16"}, {"--amp=fp16", "--amp=bf16"}},
     {{"--mode=zero1", "--world-size=2", "--comm-hook=bf16"}, {"--comm-hook", "ddp"}},
-    {{"--replicas=2"}, {"--replicas=2", "--mode=dp"}},
+    {{"--replicas=2"}, {"--replicas=2", "--mode=dp", "model"}},
     {{"--mode=ps", "--nproc-per-node=2", "--replicas=2"}, {"--replicas=2", "--mode=dp"}},
     {{"--mode=dp", "--backend=gloo"}, {"gloo", "--backend=local"}},
     {{"--mode=dp", "--backend=nccl"}, {"--device=cuda"}},
@@ -529,9 +625,12 @@ int main(void)
     tcase_add_test(weights, clipped_ranks_have_the_bits_of_a_server);
     tcase_add_loop_test(weights, slices_have_the_bits_of_ddp, 0, 6);
     tcase_add_test(weights, slices_and_whole_states_resume_each_other);
+    tcase_add_loop_test(weights, devices_with_parts_have_the_bits_of_one, 0, 4);
+    tcase_add_test(weights, devices_with_parts_resume_and_begin_as_one);
     tcase_add_loop_test(weights, stages_have_the_bits_of_accumulated_batches, 0, 8);
     tcase_add_loop_test(weights, rows_of_pipelines_have_the_bits_of_ddp, 0, 4);
     tcase_add_loop_test(weights, a_pipeline_equals_one_process, 0, 6);
+    tcase_add_loop_test(weights, a_pipelines_steps_have_the_loss_of_one_process, 0, 2);
     tcase_add_test(weights, stages_resume_and_begin_as_one_process);
     tcase_add_test(weights, only_the_server_has_the_optimizers_state);
     tcase_add_test(weights, each_rank_has_the_state_of_its_slice);

@@ -25,6 +25,7 @@ static const struct {
     {"--mode=ddp", "--nproc-per-node=3", 3, 1, 3, 72, "reduce"},
     {"--mode=zero1", "--nproc-per-node=2", 2, 1, 2, 48, "gather reduce"},
     {"--mode=pipeline", "--nproc-per-node=2", 2, 1, 2, 24, "reduce"},
+    {"--mode=model", "--replicas=2", 1, 2, 2, 24, "scatter gather"},
 };
 enum { N_RUNS = sizeof RUNS / sizeof RUNS[0] };
 
@@ -118,6 +119,8 @@ START_TEST(bytes_are_those_of_the_algorithm)
     double slice = 64 * ceil(4.0 * (MLP + 1) / 2 / 64); /* whole cache lines: there and back */
     /* fc1's output of 24 samples, and its gradient; the wish to stop, and the last one's totals. */
     double passed = 24 * 512 * 4 + 4, totals = 32;
+    /* The same of two devices; the batch's pixels and positions go to the first one. */
+    double on = 24 * 512 * 4, back = on + 24 * (PIXELS * 4 + 4);
     const double want[N_RUNS][4] = {
         {0, 0, 0, 0},
         {2 * 4.0 * MLP + 16 * row, 2 * 4.0 * MLP + 16 * CLASSES * 4, 2 * 4.0 * MLP + 16 * row,
@@ -126,6 +129,7 @@ START_TEST(bytes_are_those_of_the_algorithm)
         {ring, ring, ring, ring},
         {2 * slice, 2 * slice, 2 * slice, 2 * slice},
         {passed, passed + totals, passed + totals, passed + totals},
+        {on, back, back, back},
     };
     static const char *const keys[] = {"sent", "received", "sent_busiest", "received_busiest"};
     for (int i = 0; i < 4; i++)
