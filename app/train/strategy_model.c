@@ -92,7 +92,7 @@ static status open_parts(model_parallel *m)
 {
     rank_context *rank = m->rank;
     size_t elements = DATASET_PIXELS, rows = (size_t)network_max_batch(rank->net);
-    *last_part(m) = (part){.dev = rank->dev, .net = rank->net, .state = rank->state};
+    *last_part(m) = (part){.dev = rank->dev, .net = rank->net, .state = rank->step_state};
     size_t most = elements;
     for (int i = 0; i < m->n && m->n > 1; i++) {
         part *p = &m->parts[i];
