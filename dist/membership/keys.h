@@ -48,6 +48,14 @@
  *   trace/<r>       its part of the trace, in pieces trace/<r>/<piece>
  *   trace/writer    the rank that writes the file
  *
+ * Of calls from rank to rank (rpc.c):
+ *
+ *   rpc/<r>/<n>         message <n> to rank r, which deletes it
+ *   rpc/sent/<r>        counts the messages to rank r
+ *   rpc/answer/<r>/<n>  what came of rank r's call <n>; deleted by that
+ *   rpc/alive/<r>       a watched key that goes with rank r's connection
+ *   rpc/came, rpc/open  counts the ranks that have opened theirs; all have
+ *
  * Agents, under <run id>/, and <a> is an attempt:
  *
  *   settings         what all nodes must have alike                    node 0
@@ -103,6 +111,12 @@ extern "C" {
 #define KEYS_SEEN "seen"
 #define KEYS_TRACE "trace"
 #define KEYS_TRACE_WRITER "trace/writer"
+#define KEYS_RPC "rpc"
+#define KEYS_RPC_SENT "rpc/sent"
+#define KEYS_RPC_ANSWER "rpc/answer"
+#define KEYS_RPC_ALIVE "rpc/alive"
+#define KEYS_RPC_CAME "rpc/came"
+#define KEYS_RPC_OPEN "rpc/open"
 /* Of agents that have met; and KEYS_OUTCOME, with the attempt. */
 #define KEYS_TROUBLE "trouble"
 #define KEYS_ALIVE "alive"
