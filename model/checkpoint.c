@@ -308,10 +308,11 @@ static status check_state(const char *path, const checkpoint_state *state)
     }
     double global_batch =
         (double)state->world.size * (double)state->world.batch_size * (double)state->world.accum;
-    if (state->at.step_in_epoch > state->at.step || state->optimizer_steps > state->at.step)
+    double updates = (double)state->at.step * (double)state->world.size; /* each rank's, at most */
+    if (state->at.step_in_epoch > state->at.step || (double)state->optimizer_steps > updates)
         return FAIL(STATUS_INVALID,
                     "%s: \"step\" is %" PRId64 ", less than \"step_in_epoch\", %" PRId64
-                    ", or \"optimizer_steps\", %" PRId64,
+                    ", or too few for \"optimizer_steps\", %" PRId64,
                     path, state->at.step, state->at.step_in_epoch, state->optimizer_steps);
     /* Of those before epoch_first less than a round of ranks was repeated. */
     double most =

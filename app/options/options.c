@@ -678,6 +678,7 @@ void options_say_unused(const options *opts)
 {
     bool powersgd = opts->comm_hook != NULL && strcmp(opts->comm_hook, "powersgd") == 0;
     bool saves = opts->save_model && !opts->dry_run, ddp = strcmp(opts->mode, "ddp") == 0;
+    bool ps = strcmp(opts->mode, "ps") == 0;
     bool pipeline = strcmp(opts->mode, "pipeline") == 0, tees = strcmp(opts->tee, "0") != 0;
     const struct {
         const char *name, *needs;
@@ -687,6 +688,8 @@ void options_say_unused(const options *opts)
         {"powersgd-start-iter", "--comm-hook=powersgd", powersgd},
         {"bucket-cap-mb", "--mode=ddp", ddp},
         {"overlap", "--mode=ddp", ddp},
+        {"async", "--mode=ps", ps},
+        {"staleness", "--mode=ps --async", ps && opts->async},
         {"stages", "--mode=pipeline", pipeline},
         {"micro-batches", "--mode=pipeline", pipeline},
         {"pipeline-schedule", "--mode=pipeline", pipeline},

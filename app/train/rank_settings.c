@@ -30,6 +30,11 @@ status rank_settings_check(const options *opts, int world_size, bool is_elastic)
 {
     int batch_size = 0;
     inject fault;
+    const strategy_facts *how = strategy_of(opts);
+    if (is_elastic && how->has_server)
+        return FAIL(STATUS_INVALID,
+                    "%s: no rank may come or go: give one number of --nnodes, or --mode=%s alone",
+                    how->title, how->name);
     TRY(read_batch(opts, world_size, is_elastic, &batch_size));
     TRY(inject_parse(opts->inject, &fault));
     return fault_check(&fault, world_size);

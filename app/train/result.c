@@ -340,6 +340,9 @@ status result_print(const result *r, const rank_context *rank, char **out)
     json_object_set_new(object, "failed_checkpoints", json_integer(r->failed_checkpoints));
     if (r->changes != NULL)
         json_object_set(object, "world_changes", r->changes);
+    json_t *outcome = strategy_outcome(rank->strategy);
+    if (outcome != NULL)
+        json_object_set_new(object, "staleness", outcome);
     add_phases(object, &rank->timeline, r);
     add_bytes(object, r);
     json_object_set_new(object, "bound_ranks", json_integer(r->bound_ranks));

@@ -104,7 +104,7 @@ static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HA
         add(text, " augment %.9g,%.9g,%.9g", s->augment.shift, s->augment.rotate, s->augment.scale);
     const strategy_facts *how = strategy_of(o);
     if (how->is_central && rank->place.world_size * s->replicas > 1)
-        add(text, " %s %d", how->name, s->replicas);
+        add(text, " %s%s %d", how->name, how->has_server ? " async" : "", s->replicas);
     snprintf(out, CHECKPOINT_HASH_BYTES, "%016" PRIx64, fnv1a(FNV1A_START, text, strlen(text)));
 }
 

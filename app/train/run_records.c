@@ -373,7 +373,8 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
                   (long long)o->seed);
     char accum[32] = "", devices[32];
     const mesh *m = &rank->mesh;
-    int n = snprintf(devices, sizeof devices, "%d", rank->place.world_size * s->replicas);
+    int trained = rank->place.world_size - how->has_server;
+    int n = snprintf(devices, sizeof devices, "%d", trained * s->replicas);
     if (m->dp.world_size > 1 && m->model.world_size > 1)
         snprintf(devices + n, sizeof devices - (size_t)n, " (%d x %d)", m->dp.world_size,
                  m->model.world_size);

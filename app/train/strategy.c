@@ -40,6 +40,8 @@ static const strategy_ops *find_ops(const char *name)
 static const strategy_ops *ops_of(const options *opts)
 {
     const strategy_ops *found = find_ops(opts->mode);
+    if (found == &strategy_ps && opts->async)
+        return &strategy_ps_async;
     return found != NULL ? found : &strategy_ddp; /* commands without --mode */
 }
 
@@ -95,11 +97,16 @@ status strategy_place(const options *opts, int rank, int world_size, mesh *out)
     return st == STATUS_OK ? st : status_context(st, "--mesh, with --mode=%s", how->name);
 }
 
-/* Ranks along the model axis work on the same samples if they have parts of one network. */
+/* Ranks along the model axis work on the same samples if they have parts of one network. A server
+ * deals itself those of the first trainer, and takes none of them. */
 data_sharing strategy_data_sharing(const rank_context *rank)
 {
     const mesh *m = &rank->mesh;
-    if (!strategy_of(rank->opts)->cuts_model)
+    const strategy_facts *how = strategy_of(rank->opts);
+    int own = rank->place.rank;
+    if (how->has_server)
+        return (data_sharing){own > 0 ? own - 1 : 0, rank->place.world_size - 1, .scores = own > 0};
+    if (!how->cuts_model)
         return (data_sharing){rank->place.rank, rank->place.world_size, .scores = true};
     return (data_sharing){m->dp.rank, m->dp.world_size,
                           .scores = m->model.rank + 1 == m->model.world_size};
@@ -322,6 +329,11 @@ void strategy_describe(const strategy *s, FILE *out)
         s->ops.describe(s->rank, s->self, out);
     else
         describe_central(s, devices, out);
+}
+
+json_t *strategy_outcome(const strategy *s)
+{
+    return s->ops.outcome != NULL ? s->ops.outcome(s->rank, s->self) : NULL;
 }
 
 const char *strategy_backend(const strategy *s)

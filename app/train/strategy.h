@@ -4,7 +4,8 @@
  *           on (DistributedDataParallel)
  *   dp      one process, a thread per replica; the master sends parameters and inputs out and adds
  *           gradients up (DataParallel)
- *   ps      processes; rank 0 adds gradients up and sends parameters back (a parameter server)
+ *   ps      processes; rank 0 adds gradients up and sends parameters back (a parameter server);
+ *           with --async rank 0 only serves, and the others do not wait for each other
  *   zero1   as ddp, but each rank steps a slice of the parameters, and has the optimizer's state of
  *           that slice alone
  *   pipeline  processes; each has some of the layers, and pieces of the batch go through them
@@ -28,6 +29,7 @@
 #include "model/network.h"
 #include "model/optimizer.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,6 +50,7 @@ typedef struct strategy_facts {
                                   numbers of devices give other bits */
     const char *axis;     /* of --mesh, along which ranks share a network; NULL: there is none */
     bool cuts_model;      /* a device has a part of the network: --batch-size is all of theirs */
+    bool has_server;      /* rank 0 has no samples, and no rank may come or go: not elastic */
     bool can_be_captured; /* one thread enqueues all of a step: a graph can record it */
 } strategy_facts;
 
@@ -171,6 +174,10 @@ status strategy_explain(strategy *s, status st);
 
 /* What a step moves between its devices, and how, in lines of text. */
 void strategy_describe(const strategy *s, FILE *out);
+
+/* What of a run only the mode knows, for result.json, on rank 0: an object that is given away;
+ * NULL: nothing. It is named "staleness". */
+json_t *strategy_outcome(const strategy *s);
 
 /* Of its transfers: "shm", "nccl", ...; "none" if there are none. */
 const char *strategy_backend(const strategy *s);

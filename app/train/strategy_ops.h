@@ -58,6 +58,7 @@ typedef struct strategy_ops {
 
     status (*explain)(void *self, status st);                          /* NULL: nobody knows more */
     void (*describe)(const rank_context *rank, void *self, FILE *out); /* NULL: the facts say it */
+    json_t *(*outcome)(const rank_context *rank, void *self);          /* NULL: nothing */
     const char *(*backend)(const rank_context *rank, void *self);
     device_use (*use)(const rank_context *rank, void *self, int index);
     int64_t (*comm_ns)(const rank_context *rank, void *self,
@@ -66,6 +67,7 @@ typedef struct strategy_ops {
 
 #define STRATEGY_TABLE(kind, table) extern const strategy_ops strategy_##table;
 STRATEGIES(STRATEGY_TABLE)
+extern const strategy_ops strategy_ps_async; /* --mode=ps with --async */
 
 /* What strategies share that run a process, a rank, per device: entries of their tables, or most of
  * one. */

@@ -535,13 +535,14 @@ static void explain_samples(const rank_context *rank, const json_t *run, FILE *o
     int64_t n = rank->train_set.count, own = loader_samples(rank->loader);
     int world_size = rank->sharing.world_size;
     int64_t more = own * world_size - n;
+    int serves = strategy_of(rank->opts)->has_server; /* rank 0; the others stand after it */
     (void)run;
     fprintf(out, "%lld an epoch, %s\n", (long long)n,
             rank->opts->shuffle ? "shuffled anew in each" : "in order");
     if (world_size > 1)
-        fprintf(out, "%s r gets numbers r, r + %d, r + %d, ...: %lld of them\n",
-                world_size == rank->place.world_size ? "rank" : "row", world_size, 2 * world_size,
-                (long long)own);
+        fprintf(out, "%s r gets numbers r%s, r + %d, r + %d, ...: %lld of them\n",
+                serves || world_size == rank->place.world_size ? "rank" : "row",
+                serves ? " - 1" : "", world_size - serves, 2 * world_size - serves, (long long)own);
     if (more > 0)
         fprintf(out, "%lld %s dealt twice, so that all ranks make equally many steps\n",
                 (long long)more, more == 1 ? "is" : "are");
@@ -914,6 +915,21 @@ static status leave(training *t, trace_ending ending)
     return rank_context_leave(&t->rank);
 }
 
+/* "staleness of 1874 pushes: 0: 12, 1: 1850, 2: 12" */
+static void say_staleness(training *t)
+{
+    json_t *s = t->rank.place.rank == 0 ? strategy_outcome(t->rank.strategy) : NULL, *n;
+    char text[512] = "";
+    size_t i, length = 0;
+    json_array_foreach(json_object_get(s, "histogram"), i, n) if (length < sizeof text) length +=
+        (size_t)snprintf(text + length, sizeof text - length, "%s%zu: %lld", i > 0 ? ", " : "", i,
+                         (long long)json_integer_value(n));
+    if (s != NULL)
+        progress_line(&t->progress, "staleness of %lld pushes: %s",
+                      (long long)json_integer_value(json_object_get(s, "pushes")), text);
+    json_decref(s);
+}
+
 /* The result, by rank 0. In an elastic run the others may be lost after it. */
 static status finish(training *t, trace_ending ending)
 {
@@ -923,6 +939,7 @@ static status finish(training *t, trace_ending ending)
     TRY(rounds_finish(t));
     if (says) {
         TRY(run_folder_check_own(&t->folder, &t->rank));
+        say_staleness(t);
         TRY(run_end_print(t));
         run_end_write_report(t);
     }

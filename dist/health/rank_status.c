@@ -35,6 +35,8 @@ static const moment_facts FACTS[N_MOMENTS] = {
     [MOMENT_START]       = {NULL,          "starting",                 MOMENT_LOAD,        false},
     [MOMENT_BARRIER]     = {"barrier",     "before an epoch",          MOMENT_LOAD,        false},
     [MOMENT_STAGE]       = {"stage",       "waiting for a stage",      MOMENT_WAITING,     false},
+    [MOMENT_PUSH]        = {"push",        "pushing or pulling",       MOMENT_REDUCE,      false},
+    [MOMENT_SERVE]       = {"serve",       "waiting for a push",       MOMENT_WAITING,     false},
     [MOMENT_DDP_WAIT]    = {"ddp_wait",    "after the backward pass",  MOMENT_REDUCE,      true},
     [MOMENT_GRAPH]       = {"graph",       "replaying a step",         MOMENT_ACCELERATOR, false},
     [MOMENT_BETWEEN]     = {NULL,          "between two steps",        MOMENT_LOAD,        false},
@@ -51,7 +53,7 @@ const moment_facts *moment_about(moment m)
 
 /* The page. */
 
-enum { LAYOUT = 5, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
+enum { LAYOUT = 6, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
 
 static const uint64_t MAGIC = 0x6d6e6973742d7067;
 

@@ -28,8 +28,9 @@ typedef enum moment {
     MOMENT_GATHER, /* dp: logits to the master, and their gradients back; zero1: parameters */
     MOMENT_BACKWARD,
     MOMENT_REDUCE,  /* gradients */
-    MOMENT_WAITING, /* for a replica or rank that is not there yet; never entered: MOMENT_STAGE
-                       counts as it, else it is a part of the moments above, found out later */
+    MOMENT_WAITING, /* for a replica or rank that is not there yet; never entered: MOMENT_STAGE and
+                       MOMENT_SERVE count as it, else it is a part of the moments above, found out
+                       later */
     MOMENT_OPTIMIZER,
     MOMENT_ACCELERATOR, /* all of it, if the host only enqueues */
     N_PHASES,
@@ -37,6 +38,8 @@ typedef enum moment {
     MOMENT_START = N_PHASES,
     MOMENT_BARRIER,  /* an epoch begins when all ranks have come */
     MOMENT_STAGE,    /* a pipeline's stage waits for another one */
+    MOMENT_PUSH,     /* gradients to an asynchronous parameter server, or parameters from it */
+    MOMENT_SERVE,    /* there: the server waits for a push, a trainer for its answer */
     MOMENT_DDP_WAIT, /* for the gradients that backward has not hidden */
     MOMENT_GRAPH,    /* a recorded step is replayed */
     MOMENT_BETWEEN,  /* two steps */

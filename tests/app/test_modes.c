@@ -543,6 +543,113 @@ START_TEST(a_stopped_run_ends_with_the_same_bits)
 }
 END_TEST
 
+/* An asynchronous server, whose ranks from 1 on train. */
+#define ASYNC "--mode=ps", "--async"
+
+/* One trainer has nobody to wait for: the server makes the steps of one process. */
+START_TEST(one_trainer_has_the_bits_of_one_process)
+{
+    train_and_close("mlp", 1,
+                    WORDS(UNEVEN, "--mode=single", "--batch-size=12", "--accum=2",
+                          "--clip-grad-norm=0.5", "--epochs=2", "--run-dir", "one"));
+    train_and_close("mlp", 1,
+                    WORDS(UNEVEN, ASYNC, "--nproc-per-node=2", "--batch-size=12", "--accum=2",
+                          "--clip-grad-norm=0.5", "--run-dir", "many"));
+    train_and_close("mlp", 1,
+                    WORDS(UNEVEN, ASYNC, "--nproc-per-node=2", "--batch-size=12", "--accum=2",
+                          "--clip-grad-norm=0.5", "--epochs=2", "--resume", "--run-dir", "many"));
+    model_file_assert_same_bits("many", "one");
+    ck_assert_int_eq(system("cmp one/checkpoints/best/optimizer.safetensors "
+                            "many/checkpoints/best/optimizer.safetensors"),
+                     0);
+}
+END_TEST
+
+/* With a bound of 0 the gradients of a step are all of the same weights. Plain SGD makes of them,
+ * one after the other, what ddp makes of their mean with so many times the rate. */
+START_TEST(a_bound_of_0_is_the_synchronous_step)
+{
+    const char *backend = _i == 1 && has_backend("gloo") ? "--backend=gloo" : "--backend=shm";
+    train_and_close("mlp", 0,
+                    WORDS(UNEVEN, "--mode=ddp", "--nproc-per-node=2", "--batch-size=12", "--lr=0.1",
+                          "--run-dir", "one"));
+    program p = train("mlp", 0,
+                      WORDS(UNEVEN, ASYNC, "--staleness=0", "--nproc-per-node=3", "--batch-size=12",
+                            "--lr=0.05", backend, "--run-dir", "many"));
+    assert_same_weights("mlp", 0, "a bound of 0");
+    ASSERT_FACTS(p.out, "\"pushes\":8", "\"allowed\":1", "\"most\":1", "[4,4]");
+    ck_assert(training_number(p.out, "global_batch") == 24);
+    program_close(&p);
+}
+END_TEST
+
+/* Of rank 2, which is slow: rank 1 makes all its steps meanwhile, or as many as it may. */
+START_TEST(no_push_is_staler_than_allowed)
+{
+    program p = train("mlp", 0,
+                      WORDS("--limit=384", ASYNC, "--nproc-per-node=3", "--batch-size=16",
+                            "--inject=delay:rank=2,ms=20", _i == 0 ? "--seed=3" : "--staleness=1"));
+    double sum = 0, most = number_after(&p, "\"most\":");
+    char *at = strstr(p.out, "\"histogram\":[");
+    ck_assert_ptr_nonnull(at);
+    for (at += strlen("\"histogram\":"); *at != ']';)
+        sum += strtod(at + 1, &at);
+    ck_assert(sum == 24 && number_after(&p, "\"pushes\":") == 24);
+    ck_assert_msg(_i == 0 ? most > 3 : most <= 3, "%g", most);
+    program_close(&p);
+}
+END_TEST
+
+/* Each push is a step: the server learns at least as much of an epoch as one that adds up. */
+START_TEST(asynchronous_training_learns_as_much)
+{
+    double accuracy[2];
+    for (int i = 0; i < 2; i++) {
+        program p = train("mlp", 1,
+                          WORDS("--limit=6000", "--mode=ps", "--nproc-per-node=3",
+                                i == 0 ? "--no-async" : "--async"));
+        accuracy[i] = training_number(p.out, "test_acc");
+        program_close(&p);
+    }
+    ck_assert_msg(accuracy[1] > accuracy[0] - 0.02, "%g, synchronous %g", accuracy[1], accuracy[0]);
+}
+END_TEST
+
+/* All trainers end after the same step, whoever is asked; and go on. */
+START_TEST(asynchronous_trainers_stop_together)
+{
+    program p =
+        program_start_with(NULL, WORDS(STOPPABLE, ASYNC, "--nproc-per-node=3", "--epochs", "100000",
+                                       "--save-every=1000epochs", "--run-dir", "many"));
+    program_await(&p, "epoch 3/");
+    kill(process_of_rank(p.pid, _i), SIGUSR1);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 75);
+    char epochs[32];
+    snprintf(epochs, sizeof epochs, "--epochs=%d", facts_number(p.err, "stopped", "epoch") + 2);
+    program rest = program_run_with(NULL, WORDS(STOPPABLE, ASYNC, "--nproc-per-node=3", epochs,
+                                                "--resume=auto", "--run-dir", "many"));
+    ASSERT_EXIT(rest, 0);
+    program_close(&p);
+    program_close(&rest);
+}
+END_TEST
+
+START_TEST(a_killed_trainer_or_server_is_named)
+{
+    char inject[64], first[64], gone[64];
+    snprintf(inject, sizeof inject, "--inject=kill:rank=%d,step=3", _i);
+    snprintf(first, sizeof first, "rank %d failed first", _i);
+    snprintf(gone, sizeof gone, "rank %d is gone", _i);
+    program p = program_run_with(
+        NULL, WORDS(STOPPABLE, ASYNC, "--nproc-per-node=3", inject, "--run-dir", "many"));
+    ASSERT_EXIT(p, 137);
+    ASSERT_FACTS(p.err, first, "SIGKILL");
+    ck_assert(_i == 0 || strstr(p.err, gone) != NULL);
+    program_close(&p);
+}
+END_TEST
+
 START_TEST(another_mode_does_not_resume)
 {
     train_and_close("mlp", 0, WORDS(UNEVEN, "--mode=dp", "--replicas=3", "--run-dir", "one"));
@@ -561,6 +668,13 @@ static const struct {
     {{"--mode=dp", "--nproc-per-node=3"}, {"--mode=dp", "--replicas=3"}},
     {{"--mode=single", "--world-size=2"}, {"--mode=single", "--mode=ddp"}},
     {{"--mode=ps"}, {"--mode=ps", "--nproc-per-node=2"}},
+    {{ASYNC}, {"server", "--nproc-per-node=2"}},
+    {{ASYNC, "--world-size=3", "--eval-every=5steps"}, {"--async", "--eval-every=1epochs"}},
+    {{ASYNC, "--world-size=3", "--save-every=5steps"}, {"--async", "--save-every=1epochs"}},
+    {{ASYNC, "--world-size=3", "--global-batch-size=32"}, {"--async", "--batch-size"}},
+    {{ASYNC, "--world-size=3", "--scale-lr"}, {"--async", "--scale-lr", "--lr"}},
+    {{ASYNC, "--world-size=3", "--amp=fp16"}, {"--async", "--amp=bf16"}},
+    {{ASYNC, "--world-size=3", "--comm-hook=bf16"}, {"--comm-hook", "ddp"}},
     {{"--mode=zero1"}, {"--mode=zero1", "--nproc-per-node=2"}},
     {{"--mode=pipeline"}, {"--mode=pipeline", "--nproc-per-node=2"}},
     {{"--mode=pipeline", "--world-size=4"}, {"cnn", "3 stages", "has 4", "--nproc-per-node=3"}},
@@ -638,9 +752,15 @@ int main(void)
     tcase_add_test(weights, the_learning_rate_is_scaled_by_the_ranks);
     tcase_add_loop_test(weights, accumulated_batches_are_one, 0, 4);
     tcase_add_loop_test(weights, same_command_same_bits, 0, 2);
+    tcase_add_test(weights, one_trainer_has_the_bits_of_one_process);
+    tcase_add_loop_test(weights, a_bound_of_0_is_the_synchronous_step, 0, 2);
+    tcase_add_loop_test(weights, no_push_is_staler_than_allowed, 0, 2);
+    tcase_add_test(weights, asynchronous_training_learns_as_much);
     TCase *stops = suite_case(suite, "stops", 120);
     tcase_add_checked_fixture(stops, test_folder_clean, NULL);
     tcase_add_loop_test(stops, a_stopped_run_ends_with_the_same_bits, 0, N_STOPS);
+    tcase_add_loop_test(stops, asynchronous_trainers_stop_together, 0, 3);
+    tcase_add_loop_test(stops, a_killed_trainer_or_server_is_named, 0, 3);
     tcase_add_test(stops, another_mode_does_not_resume);
     TCase *refusals = suite_case(suite, "refusals", 30);
     tcase_add_loop_test(refusals, what_does_not_go_together_is_said, 0, N_REFUSALS);

@@ -83,7 +83,7 @@ static const char *const EDITS[][6] = {
     {"\"step_in_epoch\": 2", "\"step_in_epoch\": 9223372036854775807", "step_in_epoch"},
     {"\"epoch_samples\": 0", "\"epoch_samples\": 257", "epoch_samples"},
     {"\"epoch_samples\": 0", "\"epoch_samples\": 9223372036854775807", "epoch_samples"},
-    {"\"optimizer_steps\": 2", "\"optimizer_steps\": 3", "optimizer_steps"},
+    {"\"optimizer_steps\": 2", "\"optimizer_steps\": 5", "optimizer_steps"},
     {"\"loss_scale\": 0.0", "\"loss_scale\": 1e300", "loss_scale"},
     {"\"loss_good_steps\": 0", "\"loss_good_steps\": 2147483648", "loss_good_steps"},
     {"\"epoch_loss\": 0.0", "\"epoch_loss\": 1e300", "epoch_loss"},

@@ -42,7 +42,7 @@ test-batch-size=7 eval-every=1 accum=2 seed=2 limit=24 val-split=8 target-acc=0.
 no-shuffle dry-run device=cpu devices=0 amp=bf16 tf32 no-cuda-graph no-accel isa=avx2 dense
 threads=2 bind-to=none dataset=fashion data-dir={work}/other run-dir=elsewhere resume=auto
 init={work}/first save-every=1steps keep=1 save-model log-interval=3 log-format=pytorch json
-no-progress trace=trace.json trace-steps=3 explain quiet mode=ps stages=2
+no-progress trace=trace.json trace-steps=3 explain quiet mode=ps async staleness=2 stages=2
 mesh=dp=1,pp=2 micro-batches=2 pipeline-schedule=gpipe replicas=2 backend=gloo
 bucket-cap-mb=0.5 comm-hook=bf16 powersgd-rank=2 powersgd-start-iter=3 no-overlap timeout=50
 join-timeout=50 init-method=file:///nowhere/store rank=1 nccl-nvls inject=forget-set-epoch
