@@ -435,6 +435,19 @@ status demo_share(const demo *d, const char *key, char *text, size_t size_bytes)
     return store_get_text(job, key, clock_deadline_ns(SHARE_MS), text, size_bytes);
 }
 
+status demo_open_rpc(const demo *d, const rpc_function *functions, int n, rpc **out)
+{
+    bool ours = !d->place.agent_store || environment_text("MNIST_DDP_LAUNCHED") != NULL;
+    return rpc_open(&(rpc_options){.store = rendezvous_store(d->rdzv),
+                                   .rank = d->rank,
+                                   .world_size = d->world_size,
+                                   .functions = functions,
+                                   .n_functions = n,
+                                   .timeout_ms = d->opts->timeout * 1000,
+                                   .watches = ours},
+                    out);
+}
+
 status demo_show(demo *d)
 {
     char key[KEY_BYTES];
@@ -744,6 +757,9 @@ const demo_entry demo_table[] = {
      true, NULL},
     {"one-batch-four-ways", "single, dp, ddp and ps: the same batch, the same loss", 2, 2, 4,
      one_batch_four_ways_demo, true, one_batch_four_ways_check_demo},
+    {"rpc", "calls from rank to rank: futures, references, errors", 3, 3, 7, rpc_demo, false, NULL},
+    {"async-ps", "a parameter server whose trainers do not wait", 4, 2, 5, async_ps_demo, false,
+     NULL},
 };
 const int demo_table_count = sizeof demo_table / sizeof demo_table[0];
 

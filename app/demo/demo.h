@@ -12,6 +12,7 @@
 #include "app/options/options.h"
 #include "dist/process_group/process_group.h"
 #include "dist/rendezvous.h"
+#include "dist/rpc.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -83,6 +84,9 @@ status demo_swap(const demo *d, const collective both[2]);
 /* Rank 0 sets a small text of the demonstration in the job's store, and all get it. */
 status demo_share(const demo *d, const char *key, char *text, size_t size_bytes);
 
+/* Calls among the ranks, through the job's store; once in a demonstration. Borrows the functions. */
+status demo_open_rpc(const demo *d, const rpc_function *functions, int n, rpc **out);
+
 /* Runs mnist_ddp with these words, each of which has no blanks, and waits; sets d->child. What it
  * writes beside stdout and stderr goes to a folder that is removed. STATUS_TIMEOUT if it is killed
  * after 30 s. A signal that stops this process kills the command first. */
@@ -130,7 +134,7 @@ typedef status demo_fn(demo *d);
 
 demo_fn linear_demo, ring_demo, tree_demo, sampler_demo, buckets_demo, dp_demo, ps_demo;
 demo_fn rendezvous_demo, store_demo, p2p_demo, groups_demo, world_size_demo, failure_demo;
-demo_fn precision_demo, one_batch_four_ways_demo;
+demo_fn precision_demo, one_batch_four_ways_demo, rpc_demo, async_ps_demo;
 
 /* Whether it can show something with these flags and so many ranks. STATUS_INVALID: why not. */
 typedef status demo_check_fn(const options *opts, int world_size);

@@ -93,6 +93,34 @@ START_TEST(a_large_send_waits_for_its_recv)
 }
 END_TEST
 
+START_TEST(calls_return_values_and_failures)
+{
+    json_t *document = demo_run("rpc --nproc-per-node=4");
+    ck_assert_double_eq(json_number_value(demo_run_cell(document, 0, 0, 2)), 4);
+    double all_ms = demo_run_fact(document, "futures_ms"); /* not 100 + 200 + 300 */
+    ck_assert_msg(all_ms >= 299 && all_ms < 590, "%g ms", all_ms);
+    ck_assert_double_eq(json_number_value(demo_run_cell(document, 2, 2, 2)), 8000);
+    ASSERT_FACTS(text_at(document, 3, 0, 1), "rank 1", "1 cannot be divided by 0");
+    ASSERT_FACTS(text_at(document, 3, 1, 1), "no such function");
+    json_decref(document);
+}
+END_TEST
+
+/* Who is ahead waits, if there is a bound; the rule's own test is app.staleness. */
+START_TEST(a_bound_holds_fast_trainers_back)
+{
+    json_t *document = demo_run("async-ps");
+    double most = demo_run_fact(document, "most_bounded");
+    int waits[2] = {0, 0};
+    ck_assert_msg(most >= 1 && most <= 6, "%g", most);
+    for (int row = 0; row < 18; row++) /* six pushes of each of three trainers */
+        for (int frame = 1; frame <= 2; frame++)
+            waits[frame - 1] += strchr(text_at(document, frame, row, 5), 'w') != NULL;
+    ck_assert(waits[0] == 0 && waits[1] > 0);
+    json_decref(document);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -103,5 +131,7 @@ int main(void)
     tcase_add_loop_test(core, groups_number_and_add_up_their_ranks, 2, 6);
     tcase_add_test(core, a_store_waits_counts_and_chooses);
     tcase_add_test(core, a_large_send_waits_for_its_recv);
+    tcase_add_test(core, calls_return_values_and_failures);
+    tcase_add_test(core, a_bound_holds_fast_trainers_back);
     return test_folder_close(suite_run(suite));
 }
