@@ -84,7 +84,7 @@ status demo_swap(const demo *d, const collective both[2]);
 /* Rank 0 sets a small text of the demonstration in the job's store, and all get it. */
 status demo_share(const demo *d, const char *key, char *text, size_t size_bytes);
 
-/* Calls among the ranks, through the job's store; once in a demonstration. Borrows the functions. */
+/* Calls among the ranks, through the job's store; once in a demonstration. Borrows functions. */
 status demo_open_rpc(const demo *d, const rpc_function *functions, int n, rpc **out);
 
 /* Runs mnist_ddp with these words, each of which has no blanks, and waits; sets d->child. What it

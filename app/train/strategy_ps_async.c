@@ -111,7 +111,7 @@ static status open_calls(rank_context *rank, ps_async *a)
 {
     bool ours = !rank->place.agent_store || environment_text("MNIST_DDP_LAUNCHED") != NULL;
     a->functions[0] = (rpc_function){"push", take_push, a};
-    return rpc_open(&(rpc_options){.store = rendezvous_store(rank->rdzv),
+    return rpc_open(&(rpc_options){.store = rendezvous_store(rank->rendezvous),
                                    .rank = rank->place.rank,
                                    .world_size = rank->place.world_size,
                                    .functions = a->functions,
@@ -218,7 +218,7 @@ static status update(ps_async *a)
     rank_context *rank = a->rank;
     if (!a->is_begun) {
         optimizer_plan_step(strategy_optimizer(rank->strategy), a->plan.lr, &a->plan);
-        TRY(rank->dev->ops->begin_step(rank->dev, &a->plan, rank->state, NULL));
+        TRY(rank->dev->ops->begin_step(rank->dev, &a->plan, rank->step_state, NULL));
     }
     a->is_begun = false;
     return strategy_ranks_optimizer_step(rank, a);
