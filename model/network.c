@@ -505,12 +505,6 @@ size_t network_dlogits_row_bytes(const network *net)
     return NETWORK_CLASSES * device_element_bytes(net->dev);
 }
 
-status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx)
-{
-    TRY(network_loss(net, last_layer(net)->y, &net->in, last_layer(net)->dy));
-    return network_backward_from(net, accumulate, ready, ctx);
-}
-
 /* The gradients of a segment's layers are final. */
 static status tell_ready(const network *net, const segment *p, grad_ready_fn ready, void *ctx)
 {
@@ -539,6 +533,12 @@ status network_backward_from(network *net, bool accumulate, grad_ready_fn ready,
         device_span_end(net->dev);
     }
     return STATUS_OK;
+}
+
+status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx)
+{
+    TRY(network_loss(net, last_layer(net)->y, &net->in, last_layer(net)->dy));
+    return network_backward_from(net, accumulate, ready, ctx);
 }
 
 float *network_parameters(network *net)

@@ -122,359 +122,6 @@ network_share strategy_network(const rank_context *rank)
     return share;
 }
 
-static status open_optimizer(strategy *s)
-{
-    rank_context *rank = s->rank;
-    optimizer_part part = {network_parameters(rank->net), network_gradients(rank->net),
-                           network_count(rank->net)};
-    if (s->ops.part != NULL)
-        part = s->ops.part(rank, s->self);
-    return optimizer_create(rank->dev, &rank->settings.optimizer, &part, &s->opt);
-}
-
-/* Rank 0 tells the others before each arena what it does with it. */
-enum { STATE_END = -1, STATE_WAYS = 2 };
-
-static status agree_on_arena(rank_context *rank, int64_t *what)
-{
-    return process_group_broadcast(rank->group, what, 1, DTYPE_I64, 0, NULL);
-}
-
-static status read_arena(void *ctx, size_t arena, float *host)
-{
-    strategy *s = ctx;
-    int64_t what = (int64_t)arena * STATE_WAYS;
-    TRY(agree_on_arena(s->rank, &what));
-    return s->ops.read_state(s->rank, s->self, arena, host);
-}
-
-static status write_arena(void *ctx, size_t arena, const float *host)
-{
-    strategy *s = ctx;
-    int64_t what = (int64_t)arena * STATE_WAYS + 1;
-    TRY(agree_on_arena(s->rank, &what));
-    return s->ops.write_state(s->rank, s->self, arena, host);
-}
-
-status strategy_open(const options *opts, rank_context *rank, strategy **out)
-{
-    strategy *s = NULL;
-    TRY(memory_alloc(sizeof *s, (void **)&s));
-    *s = (strategy){.ops = *ops_of(opts), .rank = rank, .access = {read_arena, write_arena, s}};
-    status st = s->ops.open != NULL ? s->ops.open(rank, &s->self) : STATUS_OK;
-    if (st != STATUS_OK) {
-        free(s);
-        return st;
-    }
-    *out = s; /* to be closed from now on */
-    return open_optimizer(s);
-}
-
-void strategy_close(strategy *s)
-{
-    if (s == NULL)
-        return;
-    if (s->ops.close != NULL)
-        s->ops.close(s->self);
-    optimizer_destroy(s->opt);
-    free(s);
-}
-
-optimizer *strategy_optimizer(const strategy *s)
-{
-    return s->opt;
-}
-
-optimizer *strategy_shared_optimizer(const strategy *s)
-{
-    return s->ops.part == NULL && !s->ops.facts.cuts_model ? s->opt : NULL;
-}
-
-void strategy_plan_step(strategy *s, float lr, step_plan *plan)
-{
-    optimizer_plan_step(s->opt, lr, plan);
-    if (s->ops.plan_step != NULL)
-        s->ops.plan_step(s->rank, s->self, plan);
-}
-
-/* One optimizer step, as in any textbook. */
-static status train_step(strategy *s, int step)
-{
-    rank_context *rank = s->rank;
-    int micro_steps = loader_micro_steps(rank->loader, step); /* --accum */
-    for (int micro = 0; micro < micro_steps; micro++) {
-        step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
-        TRY(timeline_enter(&rank->timeline, MOMENT_LOAD));
-        TRY(loader_next(rank->loader, &b.in));
-        TRY(s->ops.forward_backward(rank, s->self, &b)); /* ddp: gradients leave in here */
-    }
-    if (s->ops.synchronize != NULL)
-        TRY(s->ops.synchronize(rank, s->self)); /* gradients are the mean over all ranks */
-    TRY(s->ops.optimizer_step(rank, s->self));
-    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
-}
-
-status strategy_run_step(void *ctx, int step)
-{
-    strategy *s = ctx;
-    return s->ops.run_step != NULL ? s->ops.run_step(s->rank, s->self, step) : train_step(s, step);
-}
-
-const checkpoint_access *strategy_access(const strategy *s)
-{
-    return s->ops.read_state != NULL ? &s->access : NULL;
-}
-
-status strategy_serve_state(strategy *s)
-{
-    while (s->ops.read_state != NULL) {
-        int64_t what = STATE_END;
-        TRY(agree_on_arena(s->rank, &what));
-        if (what == STATE_END)
-            break;
-        size_t arena = (size_t)(what / STATE_WAYS);
-        TRY(what % STATE_WAYS == 0 ? s->ops.read_state(s->rank, s->self, arena, NULL)
-                                   : s->ops.write_state(s->rank, s->self, arena, NULL));
-    }
-    return STATUS_OK;
-}
-
-status strategy_end_state(strategy *s)
-{
-    int64_t what = STATE_END;
-    return s->ops.read_state != NULL ? agree_on_arena(s->rank, &what) : STATUS_OK;
-}
-
-status strategy_evaluate(strategy *s, const batch *in)
-{
-    if (s->ops.evaluate != NULL)
-        return s->ops.evaluate(s->rank, s->self, in);
-    TRY(network_forward(s->rank->net, in, NETWORK_EVAL));
-    return network_score(s->rank->net);
-}
-
-network *strategy_first_network(const strategy *s)
-{
-    return s->ops.first_network != NULL ? s->ops.first_network(s->self) : s->rank->net;
-}
-
-status strategy_is_finite(strategy *s, bool *out)
-{
-    rank_context *rank = s->rank;
-    int64_t all_finite;
-    TRY(s->ops.is_finite != NULL ? s->ops.is_finite(rank, s->self, out)
-                                 : network_is_finite(rank->net, out));
-    all_finite = *out;
-    if (s->ops.facts.cuts_model)
-        TRY(process_group_all_reduce(rank->group, &all_finite, 1, DTYPE_I64, REDUCE_MIN, NULL));
-    *out = all_finite != 0;
-    return STATUS_OK;
-}
-
-static status share_loss_scaling(rank_context *rank, int root)
-{
-    loss_scaling scaling;
-    TRY(rank_context_loss_scaling(rank, &scaling));
-    TRY(process_group_broadcast(rank->group, &scaling, sizeof scaling, DTYPE_U8, root, NULL));
-    return rank_context_set_loss_scaling(rank, &scaling);
-}
-
-/* Each rank that has the same part of the network gets all of it. Before the first step the
- * optimizer has no state yet. */
-static status share_all(strategy *s, int root)
-{
-    rank_context *rank = s->rank;
-    const char *names[OPTIMIZER_MAX_STATES];
-    float *states[OPTIMIZER_MAX_STATES];
-    size_t n = optimizer_states(s->opt, names, states);
-    TRY(strategy_ranks_share_parameters(rank, s->self, root));
-    for (size_t i = 0; i < n && optimizer_steps(s->opt) > 0 && rank->mesh.dp.group != NULL; i++)
-        TRY(process_group_broadcast(rank->mesh.dp.group, states[i], optimizer_count(s->opt),
-                                    DTYPE_F32, root, rank->dev->stream));
-    return STATUS_OK;
-}
-
-status strategy_share_state(strategy *s, int root)
-{
-    int64_t steps = optimizer_steps(s->opt);
-    TRY(process_group_broadcast(s->rank->group, &steps, 1, DTYPE_I64, root, NULL));
-    optimizer_set_steps(s->opt, steps);
-    TRY(s->ops.share_state != NULL ? s->ops.share_state(s->rank, s->self, root)
-                                   : share_all(s, root));
-    return steps > 0 ? share_loss_scaling(s->rank, root) : STATUS_OK;
-}
-
-status strategy_explain(strategy *s, status st)
-{
-    return s->ops.explain != NULL ? s->ops.explain(s->self, st) : st;
-}
-
-/* Gradients go to one place, and parameters come from there. */
-static void describe_central(const strategy *s, int devices, FILE *out)
-{
-    double mb = (double)(network_count(s->rank->net) * sizeof(float)) * 1e-6;
-    const char *unit = s->ops.facts.unit;
-    fprintf(out, "gradients, %.2f MB, of every %s to %s 0, which adds them\n", mb, unit, unit);
-    fprintf(out, "%s 0 alone makes the step, and sends parameters to all\n", unit);
-    fprintf(out, "%s 0 sends %.2f MB in a step, and gets %.2f MB\n", unit, mb * (devices - 1),
-            mb * (devices - 1));
-}
-
-void strategy_describe(const strategy *s, FILE *out)
-{
-    int devices = s->rank->place.world_size * s->rank->settings.replicas;
-    if (devices == 1)
-        fputs("nothing: it is one process\n", out);
-    else if (s->ops.describe != NULL)
-        s->ops.describe(s->rank, s->self, out);
-    else
-        describe_central(s, devices, out);
-}
-
-json_t *strategy_outcome(const strategy *s)
-{
-    return s->ops.outcome != NULL ? s->ops.outcome(s->rank, s->self) : NULL;
-}
-
-const char *strategy_backend(const strategy *s)
-{
-    return s->ops.backend(s->rank, s->self);
-}
-
-device_use strategy_use(const strategy *s, int index)
-{
-    return s->ops.use(s->rank, s->self, index);
-}
-
-int64_t strategy_comm_ns(const strategy *s, int64_t exposed_ns)
-{
-    return s->ops.comm_ns != NULL ? s->ops.comm_ns(s->rank, s->self, exposed_ns) : exposed_ns;
-}
-
-/* An elastic run's commits stand around the strategy's own functions, whose `self` they get. */
-
-static status commit_forward_backward(rank_context *rank, void *self, const step_batch *b)
-{
-    commit *c = &rank->strategy->commit;
-    c->images = b->in.n + (b->first ? 0 : c->images);
-    return c->inner->forward_backward(rank, self, b);
-}
-
-/* The step's losses of this rank, for all. */
-static status launch(rank_context *rank, commit *c)
-{
-    score so_far;
-    TRY(network_read_score(rank->net, &so_far));
-    c->step[0] = so_far.loss_sum - c->read;
-    c->step[1] = (double)c->images;
-    c->read = so_far.loss_sum;
-    const collective all = {.kind = COLLECTIVE_ALL_REDUCE,
-                            .op = REDUCE_SUM,
-                            .type = DTYPE_F64,
-                            .in = c->step,
-                            .out = c->step,
-                            .count = 2};
-    return process_group_launch(rank->group, &all, NULL, &c->sent);
-}
-
-/* The host waits until the gradients and the losses of all ranks have come. Works are waited for in
- * the order of their launch. So the losses leave before the gradients are waited for, unless a GPU
- * has not computed them yet, or gradients leave only when they are waited for: with --no-overlap,
- * or PowerSGD. */
-static status commit_synchronize(rank_context *rank, void *self)
-{
-    commit *c = &rank->strategy->commit;
-    bool on_host = rank->dev->ops->accelerator == NULL;
-    bool early = on_host && rank->opts->overlap && strcmp(rank->opts->comm_hook, "powersgd") != 0;
-    if (early)
-        TRY(launch(rank, c));
-    if (c->inner->synchronize != NULL)
-        TRY(c->inner->synchronize(rank, self));
-    if (!on_host) {
-        TRY(rank->dev->ops->synchronize(rank->dev));
-        TRY(process_group_check(rank->group));
-    }
-    if (!early)
-        TRY(launch(rank, c));
-    TRY(process_group_wait(rank->group, c->sent, NULL));
-    c->all.loss += c->step[0];
-    c->all.images += (int64_t)c->step[1];
-    return STATUS_OK;
-}
-
-void strategy_commit_open(strategy *s)
-{
-    s->commit.inner = ops_of(s->rank->opts);
-    s->ops.forward_backward = commit_forward_backward;
-    s->ops.synchronize = commit_synchronize;
-}
-
-void strategy_commit_begin(strategy *s)
-{
-    s->commit.all = (step_commits){.updates = optimizer_steps(s->opt)};
-    s->commit.read = 0;
-}
-
-void strategy_commit_reset_score(strategy *s)
-{
-    s->commit.read = 0;
-}
-
-const step_commits *strategy_committed(const strategy *s)
-{
-    return &s->commit.all;
-}
-
-/* Steps that are replayed as graphs. */
-
-static step_graph *find_graph(step_graphs *graphs, int samples)
-{
-    for (int i = 0; i < graphs->n; i++)
-        if (graphs->known[i].samples == samples)
-            return &graphs->known[i];
-    return NULL;
-}
-
-static status record(step_graphs *graphs, step_graph *one, int step, enqueue_step_fn enqueue,
-                     void *ctx)
-{
-    device *dev = graphs->timeline->dev;
-    const accelerator_ops *ops = dev->ops->accelerator;
-    TRY(ops->capture_begin(dev));
-    stream_trace_hold(dev->stream_trace, true);
-    status st = enqueue(ctx, step);
-    stream_trace_hold(dev->stream_trace, false);
-    if (st == STATUS_OK)
-        return ops->capture_end(dev, &one->graph);
-    (void)ops->capture_end(dev, NULL);
-    return st;
-}
-
-status step_graphs_run(step_graphs *graphs, int samples, int step, enqueue_step_fn enqueue,
-                       void *ctx)
-{
-    device *dev = graphs->timeline->dev;
-    step_graph *one = graphs->enabled ? find_graph(graphs, samples) : NULL;
-    if (one == NULL) {
-        if (graphs->enabled && graphs->n < STEP_GRAPHS_MAX)
-            graphs->known[graphs->n++] = (step_graph){.samples = samples};
-        return enqueue(ctx, step);
-    }
-    if (one->graph == NULL)
-        TRY(record(graphs, one, step, enqueue, ctx));
-    TRY(timeline_enter(graphs->timeline, MOMENT_GRAPH));
-    TRY(dev->ops->accelerator->graph_launch(dev, one->graph));
-    return timeline_enter(graphs->timeline, MOMENT_BETWEEN);
-}
-
-void step_graphs_close(step_graphs *graphs)
-{
-    for (int i = 0; i < graphs->n; i++)
-        if (graphs->known[i].graph != NULL)
-            graphs->timeline->dev->ops->accelerator->graph_destroy(graphs->known[i].graph);
-    graphs->n = 0;
-}
-
 /* What strategies with several devices in one process share. */
 
 status strategy_devices_check(const options *opts, int world_size)
@@ -615,4 +262,363 @@ device_use strategy_ranks_use(const rank_context *rank, void *self, int index)
     process_group_traffic(rank->group, &sent, &received);
     mesh_add_traffic(&rank->mesh, &sent, &received);
     return (device_use){(int64_t)sent, (int64_t)received, rank->dev->memory_peak};
+}
+
+/* Opening a strategy. */
+
+static status open_optimizer(strategy *s)
+{
+    rank_context *rank = s->rank;
+    optimizer_part part = {network_parameters(rank->net), network_gradients(rank->net),
+                           network_count(rank->net)};
+    if (s->ops.part != NULL)
+        part = s->ops.part(rank, s->self);
+    return optimizer_create(rank->dev, &rank->settings.optimizer, &part, &s->opt);
+}
+
+/* Rank 0 tells the others before each arena what it does with it. */
+enum { STATE_END = -1, STATE_WAYS = 2 };
+
+static status agree_on_arena(rank_context *rank, int64_t *what)
+{
+    return process_group_broadcast(rank->group, what, 1, DTYPE_I64, 0, NULL);
+}
+
+static status read_arena(void *ctx, size_t arena, float *host)
+{
+    strategy *s = ctx;
+    int64_t what = (int64_t)arena * STATE_WAYS;
+    TRY(agree_on_arena(s->rank, &what));
+    return s->ops.read_state(s->rank, s->self, arena, host);
+}
+
+static status write_arena(void *ctx, size_t arena, const float *host)
+{
+    strategy *s = ctx;
+    int64_t what = (int64_t)arena * STATE_WAYS + 1;
+    TRY(agree_on_arena(s->rank, &what));
+    return s->ops.write_state(s->rank, s->self, arena, host);
+}
+
+status strategy_open(const options *opts, rank_context *rank, strategy **out)
+{
+    strategy *s = NULL;
+    TRY(memory_alloc(sizeof *s, (void **)&s));
+    *s = (strategy){.ops = *ops_of(opts), .rank = rank, .access = {read_arena, write_arena, s}};
+    status st = s->ops.open != NULL ? s->ops.open(rank, &s->self) : STATUS_OK;
+    if (st != STATUS_OK) {
+        free(s);
+        return st;
+    }
+    *out = s; /* to be closed from now on */
+    return open_optimizer(s);
+}
+
+void strategy_close(strategy *s)
+{
+    if (s == NULL)
+        return;
+    if (s->ops.close != NULL)
+        s->ops.close(s->self);
+    optimizer_destroy(s->opt);
+    free(s);
+}
+
+optimizer *strategy_optimizer(const strategy *s)
+{
+    return s->opt;
+}
+
+optimizer *strategy_shared_optimizer(const strategy *s)
+{
+    return s->ops.part == NULL && !s->ops.facts.cuts_model ? s->opt : NULL;
+}
+
+/* An elastic run's commits stand around the strategy's own functions, whose `self` they get. */
+
+static status commit_forward_backward(rank_context *rank, void *self, const step_batch *b)
+{
+    commit *c = &rank->strategy->commit;
+    c->images = b->in.n + (b->first ? 0 : c->images);
+    return c->inner->forward_backward(rank, self, b);
+}
+
+/* The step's losses of this rank, for all. */
+static status launch(rank_context *rank, commit *c)
+{
+    score so_far;
+    TRY(network_read_score(rank->net, &so_far));
+    c->step[0] = so_far.loss_sum - c->read;
+    c->step[1] = (double)c->images;
+    c->read = so_far.loss_sum;
+    const collective all = {.kind = COLLECTIVE_ALL_REDUCE,
+                            .op = REDUCE_SUM,
+                            .type = DTYPE_F64,
+                            .in = c->step,
+                            .out = c->step,
+                            .count = 2};
+    return process_group_launch(rank->group, &all, NULL, &c->sent);
+}
+
+/* The host waits until the gradients and the losses of all ranks have come. Works are waited for in
+ * the order of their launch. So the losses leave before the gradients are waited for, unless a GPU
+ * has not computed them yet, or gradients leave only when they are waited for: with --no-overlap,
+ * or PowerSGD. */
+static status commit_synchronize(rank_context *rank, void *self)
+{
+    commit *c = &rank->strategy->commit;
+    bool on_host = rank->dev->ops->accelerator == NULL;
+    bool early = on_host && rank->opts->overlap && strcmp(rank->opts->comm_hook, "powersgd") != 0;
+    if (early)
+        TRY(launch(rank, c));
+    if (c->inner->synchronize != NULL)
+        TRY(c->inner->synchronize(rank, self));
+    if (!on_host) {
+        TRY(rank->dev->ops->synchronize(rank->dev));
+        TRY(process_group_check(rank->group));
+    }
+    if (!early)
+        TRY(launch(rank, c));
+    TRY(process_group_wait(rank->group, c->sent, NULL));
+    c->all.loss += c->step[0];
+    c->all.images += (int64_t)c->step[1];
+    return STATUS_OK;
+}
+
+void strategy_commit_open(strategy *s)
+{
+    s->commit.inner = ops_of(s->rank->opts);
+    s->ops.forward_backward = commit_forward_backward;
+    s->ops.synchronize = commit_synchronize;
+}
+
+void strategy_commit_begin(strategy *s)
+{
+    s->commit.all = (step_commits){.updates = optimizer_steps(s->opt)};
+    s->commit.read = 0;
+}
+
+void strategy_commit_reset_score(strategy *s)
+{
+    s->commit.read = 0;
+}
+
+const step_commits *strategy_committed(const strategy *s)
+{
+    return &s->commit.all;
+}
+
+/* A step. */
+
+void strategy_plan_step(strategy *s, float lr, step_plan *plan)
+{
+    optimizer_plan_step(s->opt, lr, plan);
+    if (s->ops.plan_step != NULL)
+        s->ops.plan_step(s->rank, s->self, plan);
+}
+
+/* One optimizer step, as in any textbook. */
+static status train_step(strategy *s, int step)
+{
+    rank_context *rank = s->rank;
+    int micro_steps = loader_micro_steps(rank->loader, step); /* --accum */
+    for (int micro = 0; micro < micro_steps; micro++) {
+        step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
+        TRY(timeline_enter(&rank->timeline, MOMENT_LOAD));
+        TRY(loader_next(rank->loader, &b.in));
+        TRY(s->ops.forward_backward(rank, s->self, &b)); /* ddp: gradients leave in here */
+    }
+    if (s->ops.synchronize != NULL)
+        TRY(s->ops.synchronize(rank, s->self)); /* gradients are the mean over all ranks */
+    TRY(s->ops.optimizer_step(rank, s->self));
+    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
+}
+
+status strategy_run_step(void *ctx, int step)
+{
+    strategy *s = ctx;
+    return s->ops.run_step != NULL ? s->ops.run_step(s->rank, s->self, step) : train_step(s, step);
+}
+
+/* Steps that are replayed as graphs. */
+
+static step_graph *find_graph(step_graphs *graphs, int samples)
+{
+    for (int i = 0; i < graphs->n; i++)
+        if (graphs->known[i].samples == samples)
+            return &graphs->known[i];
+    return NULL;
+}
+
+static status record(step_graphs *graphs, step_graph *one, int step, enqueue_step_fn enqueue,
+                     void *ctx)
+{
+    device *dev = graphs->timeline->dev;
+    const accelerator_ops *ops = dev->ops->accelerator;
+    TRY(ops->capture_begin(dev));
+    stream_trace_hold(dev->stream_trace, true);
+    status st = enqueue(ctx, step);
+    stream_trace_hold(dev->stream_trace, false);
+    if (st == STATUS_OK)
+        return ops->capture_end(dev, &one->graph);
+    (void)ops->capture_end(dev, NULL);
+    return st;
+}
+
+status step_graphs_run(step_graphs *graphs, int samples, int step, enqueue_step_fn enqueue,
+                       void *ctx)
+{
+    device *dev = graphs->timeline->dev;
+    step_graph *one = graphs->enabled ? find_graph(graphs, samples) : NULL;
+    if (one == NULL) {
+        if (graphs->enabled && graphs->n < STEP_GRAPHS_MAX)
+            graphs->known[graphs->n++] = (step_graph){.samples = samples};
+        return enqueue(ctx, step);
+    }
+    if (one->graph == NULL)
+        TRY(record(graphs, one, step, enqueue, ctx));
+    TRY(timeline_enter(graphs->timeline, MOMENT_GRAPH));
+    TRY(dev->ops->accelerator->graph_launch(dev, one->graph));
+    return timeline_enter(graphs->timeline, MOMENT_BETWEEN);
+}
+
+void step_graphs_close(step_graphs *graphs)
+{
+    for (int i = 0; i < graphs->n; i++)
+        if (graphs->known[i].graph != NULL)
+            graphs->timeline->dev->ops->accelerator->graph_destroy(graphs->known[i].graph);
+    graphs->n = 0;
+}
+
+/* State, tests, and what is told of a strategy. */
+
+const checkpoint_access *strategy_access(const strategy *s)
+{
+    return s->ops.read_state != NULL ? &s->access : NULL;
+}
+
+status strategy_serve_state(strategy *s)
+{
+    while (s->ops.read_state != NULL) {
+        int64_t what = STATE_END;
+        TRY(agree_on_arena(s->rank, &what));
+        if (what == STATE_END)
+            break;
+        size_t arena = (size_t)(what / STATE_WAYS);
+        TRY(what % STATE_WAYS == 0 ? s->ops.read_state(s->rank, s->self, arena, NULL)
+                                   : s->ops.write_state(s->rank, s->self, arena, NULL));
+    }
+    return STATUS_OK;
+}
+
+status strategy_end_state(strategy *s)
+{
+    int64_t what = STATE_END;
+    return s->ops.read_state != NULL ? agree_on_arena(s->rank, &what) : STATUS_OK;
+}
+
+status strategy_evaluate(strategy *s, const batch *in)
+{
+    if (s->ops.evaluate != NULL)
+        return s->ops.evaluate(s->rank, s->self, in);
+    TRY(network_forward(s->rank->net, in, NETWORK_EVAL));
+    return network_score(s->rank->net);
+}
+
+network *strategy_first_network(const strategy *s)
+{
+    return s->ops.first_network != NULL ? s->ops.first_network(s->self) : s->rank->net;
+}
+
+status strategy_is_finite(strategy *s, bool *out)
+{
+    rank_context *rank = s->rank;
+    int64_t all_finite;
+    TRY(s->ops.is_finite != NULL ? s->ops.is_finite(rank, s->self, out)
+                                 : network_is_finite(rank->net, out));
+    all_finite = *out;
+    if (s->ops.facts.cuts_model)
+        TRY(process_group_all_reduce(rank->group, &all_finite, 1, DTYPE_I64, REDUCE_MIN, NULL));
+    *out = all_finite != 0;
+    return STATUS_OK;
+}
+
+static status share_loss_scaling(rank_context *rank, int root)
+{
+    loss_scaling scaling;
+    TRY(rank_context_loss_scaling(rank, &scaling));
+    TRY(process_group_broadcast(rank->group, &scaling, sizeof scaling, DTYPE_U8, root, NULL));
+    return rank_context_set_loss_scaling(rank, &scaling);
+}
+
+/* Each rank that has the same part of the network gets all of it. Before the first step the
+ * optimizer has no state yet. */
+static status share_all(strategy *s, int root)
+{
+    rank_context *rank = s->rank;
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES];
+    size_t n = optimizer_states(s->opt, names, states);
+    TRY(strategy_ranks_share_parameters(rank, s->self, root));
+    for (size_t i = 0; i < n && optimizer_steps(s->opt) > 0 && rank->mesh.dp.group != NULL; i++)
+        TRY(process_group_broadcast(rank->mesh.dp.group, states[i], optimizer_count(s->opt),
+                                    DTYPE_F32, root, rank->dev->stream));
+    return STATUS_OK;
+}
+
+status strategy_share_state(strategy *s, int root)
+{
+    int64_t steps = optimizer_steps(s->opt);
+    TRY(process_group_broadcast(s->rank->group, &steps, 1, DTYPE_I64, root, NULL));
+    optimizer_set_steps(s->opt, steps);
+    TRY(s->ops.share_state != NULL ? s->ops.share_state(s->rank, s->self, root)
+                                   : share_all(s, root));
+    return steps > 0 ? share_loss_scaling(s->rank, root) : STATUS_OK;
+}
+
+status strategy_explain(strategy *s, status st)
+{
+    return s->ops.explain != NULL ? s->ops.explain(s->self, st) : st;
+}
+
+/* Gradients go to one place, and parameters come from there. */
+static void describe_central(const strategy *s, int devices, FILE *out)
+{
+    double mb = (double)(network_count(s->rank->net) * sizeof(float)) * 1e-6;
+    const char *unit = s->ops.facts.unit;
+    fprintf(out, "gradients, %.2f MB, of every %s to %s 0, which adds them\n", mb, unit, unit);
+    fprintf(out, "%s 0 alone makes the step, and sends parameters to all\n", unit);
+    fprintf(out, "%s 0 sends %.2f MB in a step, and gets %.2f MB\n", unit, mb * (devices - 1),
+            mb * (devices - 1));
+}
+
+void strategy_describe(const strategy *s, FILE *out)
+{
+    int devices = s->rank->place.world_size * s->rank->settings.replicas;
+    if (devices == 1)
+        fputs("nothing: it is one process\n", out);
+    else if (s->ops.describe != NULL)
+        s->ops.describe(s->rank, s->self, out);
+    else
+        describe_central(s, devices, out);
+}
+
+json_t *strategy_outcome(const strategy *s)
+{
+    return s->ops.outcome != NULL ? s->ops.outcome(s->rank, s->self) : NULL;
+}
+
+const char *strategy_backend(const strategy *s)
+{
+    return s->ops.backend(s->rank, s->self);
+}
+
+device_use strategy_use(const strategy *s, int index)
+{
+    return s->ops.use(s->rank, s->self, index);
+}
+
+int64_t strategy_comm_ns(const strategy *s, int64_t exposed_ns)
+{
+    return s->ops.comm_ns != NULL ? s->ops.comm_ns(s->rank, s->self, exposed_ns) : exposed_ns;
 }

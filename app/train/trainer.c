@@ -365,8 +365,6 @@ static status begin_steps(trainer *t)
     TRY(loader_start_epoch(rank->loader, order));
     epoch_order_look(rank, t->at.epoch);
     TRY(network_reset_score(rank->net));
-    t->began = t->at;
-    strategy_commit_begin(t->rank->strategy);
     t->own_samples = 0;
     t->loss_before = 0;
     t->tested_ns = 0;
