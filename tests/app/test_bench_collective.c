@@ -78,6 +78,7 @@ START_TEST(json_has_every_size)
     ck_assert_int_eq(json_integer_value(json_object_get(line, "world")), atoi(ranks));
     check_rows(json_object_get(line, "rows"), atoi(ranks));
     ck_assert_ptr_nonnull(strstr(p.err, "#wrong")); /* the table is on stderr then */
+    ASSERT_FACTS(p.err, "backend", json_string_value(json_object_get(line, "backend")));
     json_decref(line);
     program_close(&p);
 }

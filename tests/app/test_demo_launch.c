@@ -83,6 +83,7 @@ START_TEST(one_fault_may_be_chosen)
     json_t *document = demo_run("failure --inject=kill:rank=2,step=1");
     char *said = demo_run_text(document, 2);
     ASSERT_FACTS(said, "rank 2 failed first", "SIGKILL");
+    ASSERT_FACTS(said, "..."); /* for what is not quoted */
     free(said);
     json_decref(document);
     program p = program_run_line("demo failure --inject=kil");

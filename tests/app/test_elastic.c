@@ -324,6 +324,26 @@ START_TEST(the_agents_leave_message_ends_a_collective)
 }
 END_TEST
 
+/* Rank 0 is stopped while it says what the run has come to: no other begins another round. */
+START_TEST(a_run_that_is_done_has_no_other_round)
+{
+    elastic_agent agent;
+    const elastic_message leave = {.word = ELASTIC_LEAVE, .round = 1};
+    open_agent(WORDS(UNMOVED), &agent);
+    elastic_agent_begin(&agent, RANKS, 2);
+    test_folder_await("part/result.json");
+    kill(agent.ranks[0].p.pid, SIGSTOP);
+    (void)elastic_link_send(agent.ranks[1].fd, &leave);
+    clock_sleep_ms(100);
+    kill(agent.ranks[0].p.pid, SIGCONT);
+    for (int i = 0; i < 2; i++) {
+        elastic_agent_await_end(&agent, i);
+        ASSERT_EXIT(agent.ranks[i].p, 0);
+    }
+    elastic_agent_close(&agent);
+}
+END_TEST
+
 /* Also while the ranks of a round still look for each other. */
 START_TEST(the_agents_leave_message_ends_a_rendezvous)
 {
@@ -505,6 +525,7 @@ int main(int argc, char **argv)
     suite_add_all(runs, nccl_ranks_survive_a_killed_rank, N_DEATHS, gpus);
     tcase_add_test(runs, the_schedule_goes_on);
     tcase_add_test(runs, the_agents_leave_message_ends_a_collective);
+    tcase_add_test(runs, a_run_that_is_done_has_no_other_round);
     tcase_add_test(runs, the_agents_leave_message_ends_a_rendezvous);
     tcase_add_test(runs, no_step_is_made_after_the_lease);
     tcase_add_loop_test(runs, a_rank_0_that_was_stopped_writes_nothing, 0, 2);

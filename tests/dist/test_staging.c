@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/module.h"
 #include "dist/ddp.h"
+#include "dist/process_group/process_group_state.h"
 #include "kernels/ops.h"
 #include "tests/support/collectives.h"
 #include "tests/support/fake_accelerator.h"
@@ -435,6 +436,49 @@ START_TEST(other_kinds_are_staged)
 }
 END_TEST
 
+/* A staging_memory_fn: what is asked for, and how often. */
+static status lend(void *times, size_t size_bytes, void **out, size_t *got_bytes)
+{
+    static _Alignas(64) unsigned char memory[2][64];
+    *got_bytes = size_bytes;
+    *out = memory[(*(int *)times)++];
+    return STATUS_OK;
+}
+
+static status fail_to_copy(device *dev, void *pinned, const void *src, size_t size_bytes,
+                           device_event *done)
+{
+    (void)dev, (void)pinned, (void)src, (void)size_bytes, (void)done;
+    return FAIL(STATUS_IO, "a copy");
+}
+
+START_TEST(what_a_failed_copy_took_is_free_again)
+{
+    float data[16] = {0};
+    const collective c = {.kind = COLLECTIVE_ALL_REDUCE, .in = data, .out = data, .count = 16};
+    int lent = 0;
+    device *dev = NULL;
+    staging *s = NULL;
+    staged *item = NULL;
+    ck_assert_int_eq(fake_accelerator_open(0, &dev), STATUS_OK);
+    const device_ops *good = dev->ops;
+    accelerator_ops failing = *good->accelerator;
+    device_ops bad = *good;
+    failing.copy_out = fail_to_copy;
+    bad.accelerator = &failing;
+    ck_assert_int_eq(staging_create(dev, lend, &lent, &s), STATUS_OK);
+    dev->ops = &bad;
+    ck_assert_int_eq(staging_copy_out(s, &c, sizeof data, sizeof data, &item), STATUS_IO);
+    dev->ops = good;
+    ck_assert_int_eq(staging_copy_out(s, &c, sizeof data, sizeof data, &item), STATUS_OK);
+    ck_assert_int_eq(lent, 1);
+    ck_assert_int_eq(staging_wait(s, item), STATUS_OK);
+    staging_release(s, item);
+    staging_destroy(s);
+    fake_accelerator_close(dev);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("staging");
@@ -453,5 +497,6 @@ int main(void)
     tcase_add_test(core, one_rank_copies_and_scales);
     tcase_add_test(core, works_may_be_dropped);
     tcase_add_loop_test(core, other_kinds_are_staged, 0, 2);
+    tcase_add_test(core, what_a_failed_copy_took_is_free_again);
     return suite_run(suite);
 }
