@@ -6,6 +6,7 @@
 #include "app/common/stop_signals.h"
 #include "app/launch/agent_store.h"
 #include "app/launch/health_check.h"
+#include "app/launch/outcome.h"
 #include "app/launch/roster.h"
 #include "app/launch/workers.h"
 #include "base/clock.h"

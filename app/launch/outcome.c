@@ -21,29 +21,6 @@
 
 enum { FAILURE_TEXT_BYTES = 160, NOTES_BYTES = 64 << 10 };
 
-/* How other libraries say that another rank went away. */
-static const char *const LOST_PEER_WORDS[] = {"Connection closed by peer",
-                                              "Connection reset by peer",
-                                              "Socket closed",
-                                              "Broken pipe",
-                                              "ncclRemoteError",
-                                              "remote process exited",
-                                              "communicator was aborted",
-                                              "failed to recv, got 0 bytes"};
-
-/* Whether the process ended because it lost another. Only the last lines show it: an error that it
- * survived does not count. */
-static bool lost_a_peer(const output_stream *err)
-{
-    enum { LAST_LINES = 8 };
-    int64_t first = err->lines_seen > LAST_LINES ? err->lines_seen - LAST_LINES : 0;
-    for (int64_t k = first; k < err->lines_seen; k++)
-        for (size_t i = 0; i < sizeof LOST_PEER_WORDS / sizeof LOST_PEER_WORDS[0]; i++)
-            if (strstr(output_stream_line(err, k), LOST_PEER_WORDS[i]) != NULL)
-                return true;
-    return false;
-}
-
 /* What a shell calls it: the exit code, or 128 + signal. */
 static int exit_code_of(int wait_status)
 {
@@ -62,16 +39,6 @@ static void describe_end(int wait_status, int start_errno, char out[FAILURE_TEXT
     } else {
         snprintf(out, FAILURE_TEXT_BYTES, "exit code %d", WEXITSTATUS(wait_status));
     }
-}
-
-cause_priority process_failure_priority(const worker *w)
-{
-    int code = exit_code_of(w->wait_status);
-    if (code == EXIT_CODE_PEER)
-        return first_cause_priority(STATUS_PEER);
-    if (code == EXIT_CODE_TIMEOUT)
-        return first_cause_priority(STATUS_TIMEOUT);
-    return WIFEXITED(w->wait_status) && lost_a_peer(&w->err) ? CAUSE_LOST : CAUSE_OWN;
 }
 
 /* NULL is an empty text. */
@@ -109,7 +76,7 @@ static status read_cause(const worker *w, const worker_start *start, process_fai
                                .pid = (int)w->pid,
                                .wait_status = w->wait_status,
                                .start_errno = w->start_errno,
-                               .priority = process_failure_priority(w),
+                               .priority = worker_failure_priority(w),
                                .after_s = clock_seconds(w->ended_ns - start->started_ns)};
     if (gethostname(failure.host, sizeof failure.host - 1) != 0)
         strcpy(failure.host, "?");

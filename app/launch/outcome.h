@@ -4,7 +4,6 @@
 #define MNIST_DDP_APP_LAUNCH_OUTCOME_H
 
 #include "app/launch/workers.h"
-#include "dist/health/first_cause.h"
 #include "dist/health/hang_report.h"
 #include "dist/health/rank_status.h"
 
@@ -51,11 +50,6 @@ typedef struct process_failure {
     char *others;                  /* what became of the other ranks of its node; NULL or lines */
     char *words;                   /* the last lines of its stderr, each with its end; "" */
 } process_failure;
-
-/* Its place in the order of root causes. A rank of ours that has waited in vain ends with a code of
- * its own, one that has lost another rank with one of its own: the first says more, whichever ends
- * first. The last lines of another program say it. */
-cause_priority process_failure_priority(const worker *w);
 
 /* How one node's workers ended in an attempt, as its agent tells node 0's. */
 typedef struct node_end {

@@ -1,8 +1,8 @@
 #include "app/launch/workers.h"
 
 #include "app/common/elastic_link.h"
+#include "app/common/exit_codes.h"
 #include "app/common/run_log.h"
-#include "app/launch/outcome.h"
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/log.h"
@@ -661,6 +661,39 @@ worker *worker_group_next_ended(worker_group *group)
     return NULL;
 }
 
+/* How other libraries say that another rank went away. */
+static const char *const LOST_PEER_WORDS[] = {"Connection closed by peer",
+                                              "Connection reset by peer",
+                                              "Socket closed",
+                                              "Broken pipe",
+                                              "ncclRemoteError",
+                                              "remote process exited",
+                                              "communicator was aborted",
+                                              "failed to recv, got 0 bytes"};
+
+/* Whether the process ended because it lost another. Only the last lines show it: an error that it
+ * survived does not count. */
+static bool lost_a_peer(const output_stream *err)
+{
+    enum { LAST_LINES = 8 };
+    int64_t first = err->lines_seen > LAST_LINES ? err->lines_seen - LAST_LINES : 0;
+    for (int64_t k = first; k < err->lines_seen; k++)
+        for (size_t i = 0; i < sizeof LOST_PEER_WORDS / sizeof LOST_PEER_WORDS[0]; i++)
+            if (strstr(output_stream_line(err, k), LOST_PEER_WORDS[i]) != NULL)
+                return true;
+    return false;
+}
+
+cause_priority worker_failure_priority(const worker *w)
+{
+    int code = WIFEXITED(w->wait_status) ? WEXITSTATUS(w->wait_status) : -1;
+    if (code == EXIT_CODE_PEER)
+        return first_cause_priority(STATUS_PEER);
+    if (code == EXIT_CODE_TIMEOUT)
+        return first_cause_priority(STATUS_TIMEOUT);
+    return code >= 0 && lost_a_peer(&w->err) ? CAUSE_LOST : CAUSE_OWN;
+}
+
 /* The worker that failed first, of those whose failure says most. */
 static void choose_cause(worker_group *group)
 {
@@ -670,7 +703,7 @@ static void choose_cause(worker_group *group)
         const worker *w = &group->workers[i];
         if (w->failure_order <= 0)
             continue;
-        cause_priority priority = process_failure_priority(w);
+        cause_priority priority = worker_failure_priority(w);
         if (chosen < 0 || priority > best ||
             (priority == best && w->failure_order < group->workers[chosen].failure_order)) {
             chosen = i;
@@ -690,7 +723,7 @@ bool worker_group_only_lost(const worker_group *group)
 {
     for (int i = 0; i < group->n; i++) {
         const worker *w = &group->workers[i];
-        if (w->failure_order > 0 && process_failure_priority(w) != CAUSE_LOST)
+        if (w->failure_order > 0 && worker_failure_priority(w) != CAUSE_LOST)
             return false;
     }
     return group->cause >= 0;

@@ -6,6 +6,7 @@
 #include "app/common/elastic_link.h"
 #include "app/launch/output.h"
 #include "app/launch/worker_spec.h"
+#include "dist/health/first_cause.h"
 #include "dist/health/hang_report.h"
 #include "dist/health/rank_status.h"
 
@@ -94,6 +95,11 @@ void worker_group_ask(const worker_group *group, int signal);
 
 /* A worker that has ended since the last call, in this attempt; NULL: none. */
 worker *worker_group_next_ended(worker_group *group);
+
+/* Its place in the order of root causes. A rank of ours that has waited in vain ends with a code of
+ * its own, one that has lost another rank with one of its own: the first says more, whichever ends
+ * first. The last lines of another program say it. */
+cause_priority worker_failure_priority(const worker *w);
 
 /* This worker failed by itself. The cause is then the one that failed first, of those whose
  * failure says most. */
