@@ -760,6 +760,8 @@ const demo_entry demo_table[] = {
     {"rpc", "calls from rank to rank: futures, references, errors", 3, 3, 7, rpc_demo, false, NULL},
     {"async-ps", "a parameter server whose trainers do not wait", 4, 2, 5, async_ps_demo, false,
      NULL},
+    {"pipeline", "micro-batches over time: gpipe, 1f1b, and the bubble", 4, 2, 4, pipeline_demo,
+     false, NULL},
 };
 const int demo_table_count = sizeof demo_table / sizeof demo_table[0];
 
@@ -796,9 +798,9 @@ status demo_check(const options *opts, int world_size)
     TRY(demo_table_find(opts->action, &entry));
     int least = entry->least_ranks, most = entry->most_ranks;
     if (world_size < least)
-        return FAIL(STATUS_INVALID,
-                    "demo %s: one rank has nobody to talk to; give --nproc-per-node=%d%s",
-                    entry->name, least, most > least ? " or more" : "");
+        return FAIL(STATUS_INVALID, "demo %s: %s; give --nproc-per-node=%d%s", entry->name,
+                    world_size == 1 ? "one rank has nobody to talk to" : "these are too few ranks",
+                    least, most > least ? " or more" : "");
     if (world_size > most && most == 1)
         return FAIL(STATUS_INVALID, "demo %s: %d ranks; at most 1: %s", entry->name, world_size,
                     entry->show == dp_demo ? "it is one process, and --replicas says how many "

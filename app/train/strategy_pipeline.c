@@ -8,6 +8,7 @@
  *
  * The last stage has the loss: its totals go to all. The wish to stop is summed by itself.
  */
+#include "app/train/pipeline_schedule.h"
 #include "app/train/strategy_ops.h"
 #include "base/memory.h"
 #include "dist/chunk.h"
@@ -113,12 +114,11 @@ static void close_stage(void *self)
 static status open_flights(rank_context *rank, pipeline *p)
 {
     size_t in, out;
-    int under_way = p->stages - p->stage;
+    int n = pipeline_under_way(p->gpipe, p->stage, p->stages, p->micro_batches);
     (void)network_dinput(rank->net, &in);
     (void)network_output(rank->net, &out);
     p->in_elements = in;
     p->out_elements = out;
-    int n = p->gpipe || under_way > p->micro_batches ? p->micro_batches : under_way;
     TRY(memory_alloc(sizeof *p->flights * (size_t)n, (void **)&p->flights));
     p->n_flights = n;
     for (int i = 0; i < p->n_flights; i++)
@@ -297,11 +297,11 @@ static status forward_and_backward(rank_context *rank, pipeline *p, const batch 
     return run_exchange(rank, &e);
 }
 
-/* Megatron's order: some forwards until the stage is full, then one forward and one backward each,
- * then the backwards that are left. */
-static status run_1f1b(rank_context *rank, pipeline *p, const batch *whole, int n)
+/* Some forwards until the stage is full, then one forward and one backward each, then the backwards
+ * that are left. */
+static status run_micro_batches(rank_context *rank, pipeline *p, const batch *whole, int n)
 {
-    int ahead = p->stages - p->stage - 1 < n ? p->stages - p->stage - 1 : n, m;
+    int ahead = pipeline_under_way(p->gpipe, p->stage, p->stages, n) - 1, m;
     exchange e = {0};
     for (m = 0; m < ahead; m++)
         TRY(forward_alone(rank, p, whole, m));
@@ -313,15 +313,6 @@ static status run_1f1b(rank_context *rank, pipeline *p, const batch *whole, int 
     for (; m < n; m++)
         TRY(forward_and_backward(rank, p, whole, m, m - ahead, m + 1 == n));
     for (m = n - ahead; m < n; m++)
-        TRY(backward_alone(rank, p, m));
-    return STATUS_OK;
-}
-
-static status run_gpipe(rank_context *rank, pipeline *p, const batch *whole, int n)
-{
-    for (int m = 0; m < n; m++)
-        TRY(forward_alone(rank, p, whole, m));
-    for (int m = 0; m < n; m++)
         TRY(backward_alone(rank, p, m));
     return STATUS_OK;
 }
@@ -353,8 +344,7 @@ static status run_step(rank_context *rank, void *self, int step)
         batch whole;
         TRY(timeline_enter(&rank->timeline, MOMENT_LOAD));
         TRY(loader_next(rank->loader, &whole));
-        int n = chunk_count(whole.n, p->micro_batches);
-        TRY(p->gpipe ? run_gpipe(rank, p, &whole, n) : run_1f1b(rank, p, &whole, n));
+        TRY(run_micro_batches(rank, p, &whole, chunk_count(whole.n, p->micro_batches)));
     }
     TRY(strategy_ranks_average_gradients(rank));
     TRY(tell_all(rank));

@@ -269,6 +269,62 @@ START_TEST(a_tree_adds_up)
 }
 END_TEST
 
+/* "F0 F1 . B0" of one rank. */
+static void check_slots(const json_t *document, int frame, int rank, const char *want)
+{
+    char got[128] = "";
+    const json_t *shown = json_array_get(json_object_get(document, "frames"), (size_t)frame), *cell;
+    const json_t *row = json_array_get(json_object_get(shown, "rows"), (size_t)rank);
+    size_t i;
+    json_array_foreach(row, i, cell) if (i > 0)
+    {
+        strcat(got, i > 1 ? " " : "");
+        strcat(got, json_string_value(cell));
+    }
+    ck_assert_str_eq(got, want);
+}
+
+/* The pictures of GPipe and of Megatron's paper, for three stages and six micro-batches. */
+START_TEST(a_pipeline_is_a_picture)
+{
+    static const char *const pictures[2][3] = {{"F0 F1 F2 F3 F4 F5 . . . . B0 B1 B2 B3 B4 B5",
+                                                ". F0 F1 F2 F3 F4 F5 . . B0 B1 B2 B3 B4 B5 .",
+                                                ". . F0 F1 F2 F3 F4 F5 B0 B1 B2 B3 B4 B5 . ."},
+                                               {"F0 F1 F2 . . B0 F3 B1 F4 B2 F5 B3 . B4 . B5",
+                                                ". F0 F1 . B0 F2 B1 F3 B2 F4 B3 F5 B4 . B5 .",
+                                                ". . F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 . ."}};
+    json_t *document = demo_run(_i == 0 ? "pipeline --nproc-per-node=3"
+                                        : "pipeline --nproc-per-node=3 --backend=gloo");
+    for (int schedule = 0; schedule < 2; schedule++)
+        for (int rank = 0; rank < 3; rank++)
+            check_slots(document, schedule, rank, pictures[schedule][rank]);
+    json_decref(document);
+}
+END_TEST
+
+/* A stage is idle for (S - 1) / (M + S - 1), keeps M or S - s micro-batches, and the gradient of
+ * its weight is the product of the others times 1 + 2 + ... + M. */
+START_TEST(a_pipeline_has_a_bubble)
+{
+    int n = _i, m = 6, gradient = m * (m + 1) / 2;
+    char line[LINE_BYTES];
+    snprintf(line, sizeof line, "pipeline --nproc-per-node=%d", n);
+    json_t *document = demo_run(line);
+    for (int rank = 1; rank < n; rank++)
+        gradient *= 10;
+    ck_assert_double_eq(demo_run_fact(document, "slots"), 2 * (m + n - 1));
+    ck_assert_double_eq_tol(demo_run_fact(document, "bubble"), (n - 1.0) / (m + n - 1), 1e-9);
+    ck_assert_double_eq(demo_run_fact(document, "gradient"), gradient);
+    for (int rank = 0; rank < n; rank++) {
+        const int want[] = {2 * (n - 1), 2 * (n - 1), m, n - rank, gradient};
+        for (int i = 0; i < 5; i++)
+            ck_assert_double_eq(json_number_value(demo_run_cell(document, -1, rank, 1 + i)),
+                                want[i]);
+    }
+    json_decref(document);
+}
+END_TEST
+
 /* torch.nn.Linear's gradients of the mean squared error, by finite differences of the loss. */
 START_TEST(the_linear_layers_gradients_are_those_of_its_loss)
 {
@@ -346,6 +402,8 @@ int main(void)
     tcase_add_test(core, a_page_that_cannot_be_written_is_refused);
     tcase_add_loop_test(core, a_ring_adds_up, 2, 8);
     tcase_add_loop_test(core, a_tree_adds_up, 2, 8);
+    tcase_add_loop_test(core, a_pipeline_is_a_picture, 0, 2);
+    tcase_add_loop_test(core, a_pipeline_has_a_bubble, 2, 5);
     tcase_add_test(core, the_linear_layers_gradients_are_those_of_its_loss);
     tcase_add_test(core, the_sampler_deals_and_pads);
     return test_folder_close(suite_run(suite));
