@@ -269,6 +269,37 @@ START_TEST(a_tree_adds_up)
 }
 END_TEST
 
+/* One parameter a rank, 99..9 at first, from which rank r's gradients 1, 2, ... times 10^r go. */
+START_TEST(slices_of_the_state_make_the_step)
+{
+    int n = _i;
+    char line[LINE_BYTES], want[64] = "", state[64] = "", text[16];
+    int ones = 0, floats = (1199882 + n - 1) / n, all = n * floats;
+    for (int i = 0; i < n; i++)
+        ones = 10 * ones + 1;
+    snprintf(line, sizeof line, "zero --nproc-per-node=%d", n);
+    json_t *document = demo_run(line);
+    for (int i = 0; i < n; i++) {
+        snprintf(text, sizeof text, "%s%d", i > 0 ? " " : "", (9 - i - 1) * ones);
+        strcat(want, text);
+        snprintf(text, sizeof text, i + 1 < n ? "- " : "%d", n * ones);
+        strcat(state, text);
+    }
+    for (int rank = 0; rank < n; rank++)
+        ck_assert_str_eq(json_string_value(demo_run_cell(document, 3, rank, 1)), want);
+    ck_assert_str_eq(json_string_value(demo_run_cell(document, 3, n - 1, 3)), state);
+    static const int slices[3][3] = {{0, 0, 0}, {0, 0, 1}, {1, 1, 1}}; /* ddp, zero1, fsdp */
+    for (int row = 0; row < 3; row++) {
+        for (int i = 0; i < 3; i++)
+            ck_assert_int_eq((int)json_integer_value(demo_run_cell(document, -1, row, 1 + i)),
+                             slices[row][i] ? floats : all);
+        ck_assert_int_eq((int)json_integer_value(demo_run_cell(document, -1, row, 4)),
+                         (row < 2 ? 2 : 3) * (n - 1) * floats * 4);
+    }
+    json_decref(document);
+}
+END_TEST
+
 /* "F0 F1 . B0" of one rank. */
 static void check_slots(const json_t *document, int frame, int rank, const char *want)
 {
@@ -402,6 +433,7 @@ int main(void)
     tcase_add_test(core, a_page_that_cannot_be_written_is_refused);
     tcase_add_loop_test(core, a_ring_adds_up, 2, 8);
     tcase_add_loop_test(core, a_tree_adds_up, 2, 8);
+    tcase_add_loop_test(core, slices_of_the_state_make_the_step, 2, 5);
     tcase_add_loop_test(core, a_pipeline_is_a_picture, 0, 2);
     tcase_add_loop_test(core, a_pipeline_has_a_bubble, 2, 5);
     tcase_add_test(core, the_linear_layers_gradients_are_those_of_its_loss);
