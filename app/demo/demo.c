@@ -762,6 +762,8 @@ const demo_entry demo_table[] = {
      NULL},
     {"pipeline", "micro-batches over time: gpipe, 1f1b, and the bubble", 4, 2, 4, pipeline_demo,
      false, NULL},
+    {"tensor-parallel", "a layer by columns, the next by rows, and one all_reduce", 2, 2, 4,
+     tensor_parallel_demo, false, NULL},
 };
 const int demo_table_count = sizeof demo_table / sizeof demo_table[0];
 

@@ -356,6 +356,45 @@ START_TEST(a_pipeline_has_a_bubble)
 }
 END_TEST
 
+static void read_pair(const json_t *document, int frame, int row, int column, double out[2])
+{
+    const char *text = json_string_value(demo_run_cell(document, frame, row, column));
+    char *rest;
+    out[0] = strtod(text, &rest);
+    out[1] = strtod(rest, NULL);
+}
+
+/* y = relu(x W1) W2 and the gradient of x, from the weights that the ranks show. */
+START_TEST(parts_of_two_layers_add_up)
+{
+    int n = _i;
+    const double x[] = {1, 2}, dy[] = {1, -1};
+    double y[2] = {0}, dx[2] = {0}, got[2];
+    char line[LINE_BYTES];
+    snprintf(line, sizeof line, "tensor-parallel --nproc-per-node=%d", n);
+    json_t *document = demo_run(line);
+    for (int k = 0; k < 2 * n; k++) {
+        double w1[2], w2[2];
+        read_pair(document, 0, k / 2, 1 + k % 2, w1);
+        read_pair(document, 0, k / 2, 3 + k % 2, w2);
+        double h = x[0] * w1[0] + x[1] * w1[1], dh = dy[0] * w2[0] + dy[1] * w2[1];
+        for (int i = 0; i < 2 && h > 0; i++) {
+            y[i] += h * w2[i];
+            dx[i] += dh * w1[i];
+        }
+    }
+    for (int rank = 0; rank < n; rank++)
+        for (int i = 0; i < 2; i++) {
+            read_pair(document, 1, rank, 3, got);
+            ck_assert_double_eq(got[i], y[i]);
+            read_pair(document, 2, rank, 3, got);
+            ck_assert_double_eq(got[i], dx[i]);
+            ck_assert_str_eq(json_string_value(demo_run_cell(document, -1, rank, 3)), "yes");
+        }
+    json_decref(document);
+}
+END_TEST
+
 /* torch.nn.Linear's gradients of the mean squared error, by finite differences of the loss. */
 START_TEST(the_linear_layers_gradients_are_those_of_its_loss)
 {
@@ -436,6 +475,7 @@ int main(void)
     tcase_add_loop_test(core, slices_of_the_state_make_the_step, 2, 5);
     tcase_add_loop_test(core, a_pipeline_is_a_picture, 0, 2);
     tcase_add_loop_test(core, a_pipeline_has_a_bubble, 2, 5);
+    tcase_add_loop_test(core, parts_of_two_layers_add_up, 2, 5);
     tcase_add_test(core, the_linear_layers_gradients_are_those_of_its_loss);
     tcase_add_test(core, the_sampler_deals_and_pads);
     return test_folder_close(suite_run(suite));
