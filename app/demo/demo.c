@@ -764,6 +764,8 @@ const demo_entry demo_table[] = {
      false, NULL},
     {"tensor-parallel", "a layer by columns, the next by rows, and one all_reduce", 2, 2, 4,
      tensor_parallel_demo, false, NULL},
+    {"mesh", "two pipelines side by side: the groups along dp and pp", 4, 4, 4, mesh_demo, true,
+     NULL},
 };
 const int demo_table_count = sizeof demo_table / sizeof demo_table[0];
 

@@ -196,6 +196,28 @@ START_TEST(one_batch_has_one_loss)
 }
 END_TEST
 
+/* Rank r of dp=2,pp=2 is r / 2 along dp and r % 2 along pp. The first stage has the convolutions:
+ * 9216 elements of a sample go on, and along dp its gradients, with the one number. */
+START_TEST(a_mesh_has_two_axes)
+{
+    static const double sums[4][2] = {{101, 11}, {1010, 11}, {101, 1100}, {1010, 1100}};
+    static const char *const places[] = {"rank 0 of 2", "rank 1 of 2"};
+    json_t *document = demo_run("mesh");
+    for (int rank = 0; rank < 4; rank++)
+        for (int axis = 0; axis < 2; axis++) {
+            const json_t *place = demo_run_cell(document, 1, rank, 1 + axis);
+            ck_assert_str_eq(json_string_value(place), places[axis == 0 ? rank / 2 : rank % 2]);
+            ck_assert_double_eq(json_number_value(demo_run_cell(document, 2, rank, 2 + axis)),
+                                sums[rank][axis]);
+        }
+    ck_assert_int_eq((int)json_integer_value(demo_run_cell(document, -1, 0, 2)), 4);
+    ck_assert_double_eq(demo_run_fact(document, "pp_send"), 32 * 9216 * 4);
+    ck_assert_double_eq(demo_run_fact(document, "pp_recv"), 32 * 9216 * 4);
+    ck_assert_double_eq(demo_run_fact(document, "dp_all_reduce"), 4 * (CONV + CARRIED));
+    json_decref(document);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -208,6 +230,7 @@ int main(void)
     tcase_add_loop_test(core, a_batch_is_cut, 0, 2);
     tcase_add_loop_test(core, a_server_carries_all, 2, 4);
     tcase_add_test(core, gradients_are_rounded);
+    tcase_add_test(core, a_mesh_has_two_axes);
     tcase_add_test(core, one_batch_has_one_loss);
     return test_folder_close(suite_run(suite));
 }
