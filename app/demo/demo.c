@@ -760,6 +760,8 @@ const demo_entry demo_table[] = {
     {"rpc", "calls from rank to rank: futures, references, errors", 3, 3, 7, rpc_demo, false, NULL},
     {"async-ps", "a parameter server whose trainers do not wait", 4, 2, 5, async_ps_demo, false,
      NULL},
+    {"zero", "the optimizer's state in slices: ddp, zero1 and fsdp", 4, 2, 4, zero_demo, false,
+     NULL},
     {"pipeline", "micro-batches over time: gpipe, 1f1b, and the bubble", 4, 2, 4, pipeline_demo,
      false, NULL},
     {"tensor-parallel", "a layer by columns, the next by rows, and one all_reduce", 2, 2, 4,

@@ -135,7 +135,7 @@ typedef status demo_fn(demo *d);
 demo_fn linear_demo, ring_demo, tree_demo, sampler_demo, buckets_demo, dp_demo, ps_demo;
 demo_fn rendezvous_demo, store_demo, p2p_demo, groups_demo, world_size_demo, failure_demo;
 demo_fn precision_demo, one_batch_four_ways_demo, rpc_demo, async_ps_demo;
-demo_fn pipeline_demo;
+demo_fn pipeline_demo, zero_demo, tensor_parallel_demo, mesh_demo;
 
 /* Whether it can show something with these flags and so many ranks. STATUS_INVALID: why not. */
 typedef status demo_check_fn(const options *opts, int world_size);
