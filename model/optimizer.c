@@ -145,7 +145,11 @@ size_t optimizer_states(optimizer *opt, const char *names[OPTIMIZER_MAX_STATES],
         names[i] = traits_of[opt->options.kind].states[i];
         arenas[i] = opt->states[i];
     }
-    return opt->n_states;
+    if (opt->part.more == NULL)
+        return opt->n_states;
+    names[opt->n_states] = opt->part.more_name;
+    arenas[opt->n_states] = opt->part.more;
+    return opt->n_states + 1;
 }
 
 size_t optimizer_count(const optimizer *opt)

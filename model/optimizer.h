@@ -26,7 +26,7 @@ typedef struct optimizer_options {
     float beta1, beta2;           /* adam and adamw; beta2 0: 0.9 and 0.999, as PyTorch */
 } optimizer_options;
 
-enum { OPTIMIZER_MAX_STATES = 2 };
+enum { OPTIMIZER_MAX_STATES = 3 }; /* with another one that it names (optimizer_part) */
 
 status optimizer_kind_parse(const char *name, optimizer_kind *out);
 const char *optimizer_kind_name(optimizer_kind kind);
@@ -47,6 +47,8 @@ typedef struct optimizer_part {
     float *parameters;
     const float *gradients;
     size_t count;
+    const char *more_name; /* a state that somebody else steps, and that is kept with these ones; */
+    float *more;           /* NULL: there is none */
 } optimizer_part;
 
 status optimizer_create(device *dev, const optimizer_options *options, const optimizer_part *part,

@@ -678,7 +678,7 @@ void options_say_unused(const options *opts)
 {
     bool powersgd = opts->comm_hook != NULL && strcmp(opts->comm_hook, "powersgd") == 0;
     bool saves = opts->save_model && !opts->dry_run, ddp = strcmp(opts->mode, "ddp") == 0;
-    bool ps = strcmp(opts->mode, "ps") == 0;
+    bool local = opts->sync_every > 1, ps = strcmp(opts->mode, "ps") == 0;
     bool pipeline = strcmp(opts->mode, "pipeline") == 0, tees = strcmp(opts->tee, "0") != 0;
     const struct {
         const char *name, *needs;
@@ -686,8 +686,10 @@ void options_say_unused(const options *opts)
     } rows[] = {
         {"powersgd-rank", "--comm-hook=powersgd", powersgd},
         {"powersgd-start-iter", "--comm-hook=powersgd", powersgd},
-        {"bucket-cap-mb", "--mode=ddp", ddp},
-        {"overlap", "--mode=ddp", ddp},
+        {"bucket-cap-mb", "--mode=ddp without --sync-every", ddp && !local},
+        {"overlap", "--mode=ddp without --sync-every", ddp && !local},
+        {"outer-lr", "--sync-every=2 or more", local},
+        {"outer-momentum", "--sync-every=2 or more", local},
         {"async", "--mode=ps", ps},
         {"staleness", "--mode=ps --async", ps && opts->async},
         {"stages", "--mode=pipeline", pipeline},

@@ -60,6 +60,11 @@ static void add_facts(json_t *object, const rank_context *rank)
                             json_string(rank_settings_elastic_batch(rank->opts)));
     if (strcmp(rank->opts->comm_hook, "none") != 0)
         json_object_set_new(object, "comm_hook", json_string(rank->opts->comm_hook));
+    if (rank->opts->sync_every > 1) {
+        json_object_set_new(object, "sync_every", json_integer(rank->opts->sync_every));
+        json_object_set_new(object, "outer_lr", json_real(rank->opts->outer_lr));
+        json_object_set_new(object, "outer_momentum", json_real(rank->opts->outer_momentum));
+    }
     if (rank->dev->stream != NULL)
         json_object_set_new(object, "gpu", json_value_text(rank->dev->description));
 }

@@ -40,9 +40,11 @@ static const strategy_ops *find_ops(const char *name)
 static const strategy_ops *ops_of(const options *opts)
 {
     const strategy_ops *found = find_ops(opts->mode);
+    if (found == NULL) /* commands without --mode */
+        found = &strategy_ddp;
     if (found == &strategy_ps && opts->async)
         return &strategy_ps_async;
-    return found != NULL ? found : &strategy_ddp; /* commands without --mode */
+    return found == &strategy_ddp && opts->sync_every > 1 ? &strategy_local_sgd : found;
 }
 
 const strategy_facts *strategy_named(const char *name)
@@ -64,9 +66,13 @@ const strategy_facts *strategy_of(const options *opts)
 status strategy_check(const options *opts, int world_size)
 {
     bool hooks = opts->comm_hook != NULL && strcmp(opts->comm_hook, "none") != 0;
-    if (hooks && ops_of(opts) != &strategy_ddp)
+    bool is_ddp = strcmp(ops_of(opts)->facts.name, strategy_ddp.facts.name) == 0;
+    if (hooks && !is_ddp)
         return FAIL(STATUS_INVALID, "--comm-hook=%s is for --mode=ddp: here it is %s",
                     opts->comm_hook, ops_of(opts)->facts.name);
+    if (opts->sync_every > 1 && !is_ddp)
+        return FAIL(STATUS_INVALID, "--sync-every=%lld is for --mode=ddp: here it is %s",
+                    (long long)opts->sync_every, ops_of(opts)->facts.name);
     mesh placed;
     TRY(strategy_place(opts, 0, world_size, &placed));
     return ops_of(opts)->check(opts, world_size);
@@ -270,7 +276,7 @@ static status open_optimizer(strategy *s)
 {
     rank_context *rank = s->rank;
     optimizer_part part = {network_parameters(rank->net), network_gradients(rank->net),
-                           network_count(rank->net)};
+                           .count = network_count(rank->net)};
     if (s->ops.part != NULL)
         part = s->ops.part(rank, s->self);
     return optimizer_create(rank->dev, &rank->settings.optimizer, &part, &s->opt);
@@ -491,6 +497,11 @@ void step_graphs_close(step_graphs *graphs)
 }
 
 /* State, tests, and what is told of a strategy. */
+
+status strategy_meet(strategy *s)
+{
+    return s->ops.meet != NULL ? s->ops.meet(s->rank, s->self) : STATUS_OK;
+}
 
 const checkpoint_access *strategy_access(const strategy *s)
 {

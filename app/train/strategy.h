@@ -1,7 +1,7 @@
 /* How the work of a step is spread over devices: --mode.
  *
  *   ddp     processes, each with a part of the batch; gradients are all-reduced while backward goes
- *           on (DistributedDataParallel)
+ *           on (DistributedDataParallel); with --sync-every parameters are averaged, now and then
  *   dp      one process, a thread per replica; the master sends parameters and inputs out and adds
  *           gradients up (DataParallel)
  *   ps      processes; rank 0 adds gradients up and sends parameters back (a parameter server);
@@ -118,6 +118,10 @@ void strategy_plan_step(strategy *s, float lr, step_plan *plan);
 /* Step `step` of the epoch, whole; `s` is a strategy. On an accelerator it is only enqueued here,
  * and where steps are replayed as graphs (step_graphs_run) it is called only to record one. */
 status strategy_run_step(void *s, int step);
+
+/* After a step, of --sync-every or before a test or a save: all ranks have the same parameters and
+ * optimizer state then. Nothing to do where ranks share every step. */
+status strategy_meet(strategy *s);
 
 /* One batch of a step. `first`: gradients are set; those of the step's further batches are added to
  * them. `last`: after its backward the rank's gradients of the step are complete. */

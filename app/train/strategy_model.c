@@ -84,7 +84,7 @@ static status open_own(const rank_context *rank, int i, part *p)
     TRY(ops->alloc(p->dev, sizeof *p->samples * (size_t)settings.max_batch, (void **)&p->samples));
     TRY(network_create(p->dev, &settings, &p->net));
     optimizer_part all = {network_parameters(p->net), network_gradients(p->net),
-                          network_count(p->net)};
+                          .count = network_count(p->net)};
     return optimizer_create(p->dev, &rank->settings.optimizer, &all, &p->opt);
 }
 

@@ -53,6 +53,8 @@ typedef struct strategy_ops {
     status (*forward_backward)(rank_context *rank, void *self, const step_batch *b);
     status (*synchronize)(rank_context *rank, void *self); /* NULL: nothing */
     status (*optimizer_step)(rank_context *rank, void *self);
+    /* After some of the steps (strategy_meet): all ranks get the same state. NULL: they have it. */
+    status (*meet)(rank_context *rank, void *self);
     /* Of a test: forward of a batch, and its score. NULL: this rank's network does it. */
     status (*evaluate)(rank_context *rank, void *self, const batch *in);
 
@@ -67,6 +69,7 @@ typedef struct strategy_ops {
 
 #define STRATEGY_TABLE(kind, table) extern const strategy_ops strategy_##table;
 STRATEGIES(STRATEGY_TABLE)
+extern const strategy_ops strategy_local_sgd; /* ddp's, with --sync-every */
 extern const strategy_ops strategy_ps_async; /* --mode=ps with --async */
 
 /* What strategies share that run a process, a rank, per device: entries of their tables, or most of

@@ -56,7 +56,8 @@ static optimizer_part part_of_rank(rank_context *rank, void *self)
 {
     (void)self;
     return (optimizer_part){network_parameters(rank->net) + slice_begin(rank),
-                            network_gradients(rank->net) + slice_begin(rank), slice_count(rank)};
+                            network_gradients(rank->net) + slice_begin(rank),
+                            .count = slice_count(rank)};
 }
 
 static status forward_backward(rank_context *rank, void *self, const step_batch *b)

@@ -844,7 +844,8 @@ static void run_end_say_diverged(training *t)
     double loss = !isfinite(r->last_loss)         ? r->last_loss
                   : !isfinite(r->validation.loss) ? r->validation.loss
                                                   : r->test.loss;
-    const char *when = rank->dev->ops->accelerator != NULL ? "by" : "after";
+    bool later = rank->dev->ops->accelerator != NULL || rank->opts->sync_every > 1;
+    const char *when = later ? "by" : "after";
     status st =
         FAIL(STATUS_INVALID,
              "%s is %s %s step %lld (epoch %lld; lr %g, %s): training ends, as no step after it "

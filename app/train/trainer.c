@@ -52,7 +52,16 @@ static status after_step(trainer *t)
     return run_records_step_ends(&t->records);
 }
 
-static status run_step(trainer *t, int step)
+/* Whether all ranks are to have the same state after the step that the run has just made. */
+static bool ranks_meet(const trainer *t, int step, int steps)
+{
+    const rank_context *rank = t->rank;
+    return step + 1 == steps || (step + 1) % rank->opts->sync_every == 0 ||
+           interval_is_due_after_steps(&rank->settings.eval_every, t->at.step) ||
+           interval_is_due_after_steps(&t->save_every, t->at.step);
+}
+
+static status run_step(trainer *t, int step, int steps)
 {
     rank_context *rank = t->rank;
     int samples = loader_step_samples(rank->loader, step);
@@ -63,6 +72,8 @@ static status run_step(trainer *t, int step)
     t->own_samples += (uint32_t)samples;
     t->at.step++;
     t->at.step_in_epoch++;
+    if (ranks_meet(t, step, steps))
+        TRY(strategy_meet(rank->strategy));
     return after_step(t);
 }
 
@@ -384,7 +395,7 @@ static status train_epoch(trainer *t)
     for (int step = (int)t->at.step_in_epoch;
          step < steps && !preempt_ends_round(&rank->stop) && !t->reached; step++) {
         t->lr = lr_of(rank, &t->at, step);
-        TRY(run_step(t, step));
+        TRY(run_step(t, step, steps));
         TRY(follow_step(t, step, steps));
     }
     TRY(run_records_say(&t->records));

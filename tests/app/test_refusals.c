@@ -102,6 +102,7 @@ static const struct {
     {{"--nproc-per-node=2", "--log-line-prefix-template=x"}, "needs --tee=SPEC"},
     {{"--nproc-per-node=2", "--keep=3"}, "--keep is not used"},
     {{"--powersgd-rank=2"}, "needs --comm-hook=powersgd"},
+    {{"--outer-momentum=0.9"}, "needs --sync-every=2"},
 };
 enum { N_UNUSED = sizeof UNUSED / sizeof UNUSED[0] };
 

@@ -346,7 +346,7 @@ START_TEST(ten_steps)
     snprintf(prefix, sizeof prefix, "train/%s", r->name);
     trial_init_smoothed(&t, device_name, r->kind, r->seed, r->label_smoothing);
     const optimizer_part all = {network_parameters(t.net), network_gradients(t.net),
-                                network_count(t.net)};
+                                .count = network_count(t.net)};
     ck_assert_int_eq(optimizer_create(t.dev, &r->options, &all, &opt), STATUS_OK);
     float *before = export(&t, network_parameters(t.net));
     for (int step = 0; step < STEPS; step++) {

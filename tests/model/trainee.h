@@ -28,7 +28,7 @@ static inline status trainee_open(trainee *t, const char *device_name, model_kin
     TRY(device_create(&wanted, &t->dev));
     TRY(network_create(t->dev, &net, &t->net));
     const optimizer_part all = {network_parameters(t->net), network_gradients(t->net),
-                                network_count(t->net)};
+                                .count = network_count(t->net)};
     return optimizer_create(t->dev, &opt, &all, &t->opt);
 }
 

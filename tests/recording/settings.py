@@ -44,7 +44,8 @@ threads=2 bind-to=none dataset=fashion data-dir={work}/other run-dir=elsewhere r
 init={work}/first save-every=1steps keep=1 save-model log-interval=3 log-format=pytorch json
 no-progress trace=trace.json trace-steps=3 explain quiet mode=ps async staleness=2 stages=2
 mesh=dp=1,pp=2 micro-batches=2 pipeline-schedule=gpipe replicas=2 backend=gloo
-bucket-cap-mb=0.5 comm-hook=bf16 powersgd-rank=2 powersgd-start-iter=3 no-overlap timeout=50
+bucket-cap-mb=0.5 comm-hook=bf16 powersgd-rank=2 powersgd-start-iter=3 sync-every=2
+outer-lr=0.5 outer-momentum=0.5 no-overlap timeout=50
 join-timeout=50 init-method=file:///nowhere/store rank=1 nccl-nvls inject=forget-set-epoch
 inject-delay-ms=1 debug=detail launcher=none nproc-per-node=2 nnodes=3 node-rank=2 world-size=3
 local-world-size=3 master-addr=127.0.0.2 master-port={port} standalone local-rank=0
