@@ -136,7 +136,9 @@ static void say_it_stops(rank_signals *listener, int number)
     pthread_mutex_lock(&listener->lock);
     const rank_context *rank = listener->rank;
     if (atomic_load(&listener->trains))
-        LOG_W("SIG%s: stopping at the next step%s%s", sigabbrev_np(number),
+        LOG_W("SIG%s: stopping %s%s%s", sigabbrev_np(number),
+              rank != NULL && rank->opts->sync_every > 1 ? "when ranks meet (--sync-every)"
+                                                         : "at the next step",
               rank != NULL && run_folder_takes_checkpoints(rank->opts) ? ", with a checkpoint" : "",
               number != SIGHUP ? "; once more to stop at once" : "");
     else

@@ -118,6 +118,32 @@ START_TEST(ranks_equal_one_process)
 }
 END_TEST
 
+static const char *missing_for_two(int i)
+{
+    (void)i;
+    return gpus < 2 ? "nccl needs a GPU for each rank" : NULL;
+}
+
+/* Ranks that meet after four of an epoch's six steps, and at its end; from the third on a step is
+ * replayed. */
+START_TEST(ranks_apart_equal_the_cpus)
+{
+    const char *devices[] = {"cuda", "cpu"}, *folders[] = {"many", "one"};
+    for (int i = 0; i < 2; i++) {
+        program p = program_mnist("--model", model_of(_i), UNTESTED, "--device", devices[i],
+                                  "--nproc-per-node=2", "--batch-size=8", "--sync-every=4",
+                                  "--outer-lr=0.7", "--outer-momentum=0.9", "--run-dir",
+                                  test_folder_path(folders[i]), NULL);
+        ASSERT_EXIT(p, 0);
+        if (i == 0)
+            ASSERT_FACTS(p.out, "\"graph\":true");
+        program_close(&p);
+    }
+    double off = model_file_parity(model_of(_i), test_folder_path("many"), test_folder_path("one"));
+    ck_assert_msg(off < 5e-5, "weights differ by %g", off);
+}
+END_TEST
+
 /* Each on GPUs of its own: batches of 20 are cut in two or three, and 96 images leave one of 16. */
 static const struct {
     int gpus;
@@ -438,6 +464,9 @@ int main(void)
         suite_add(runs, devices_by_the_machines_numbers, i,
                   cuda_is_real() ? "which GPUs there are is the machine's affair" : NULL);
     add_cases(runs, refusals_say_what_to_type, sizeof REFUSALS / sizeof REFUSALS[0], NULL);
+    TCase *apart = suite_case(suite, "apart", 240);
+    tcase_add_checked_fixture(apart, test_folder_clean, NULL);
+    add_cases(apart, ranks_apart_equal_the_cpus, 2, missing_for_two);
     TCase *modes = suite_case(suite, "modes", 240);
     tcase_add_checked_fixture(modes, test_folder_clean, NULL);
     add_cases(modes, modes_equal_one_process, 2 * N_MODES, missing_for_mode);
