@@ -136,15 +136,17 @@ static size_t outer_step_is_off(const float *old, const float *mean, const float
 /* An epoch is one time apart, and has the same steps each time. */
 START_TEST(the_outer_step_is_nesterovs)
 {
-    size_t count = 0, off = 0;
+    size_t count = 0, counted = 0, off = 0;
     run_and_close(WORDS(DILOCO, "--epochs=2", "--run-dir=many"));
     run_and_close(WORDS(LOCAL, "--epochs=1", "--run-dir=start", "--lr=0"));
     run_and_close(WORDS(LOCAL, "--epochs=1", "--run-dir=mean1"));
     run_and_close(
         WORDS(LOCAL, "--epochs=1", "--run-dir=mean2", "--init=many/checkpoints/00000006"));
-    float *all[] = {numbers("start", 6, "model", &count), numbers("mean1", 6, "model", &count),
-                    numbers("many", 6, "model", &count),  numbers("mean2", 6, "model", &count),
-                    numbers("many", 12, "model", &count), numbers("many", 12, "optimizer", &count)};
+    float *all[] = {
+        numbers("start", 6, "model", &count), numbers("mean1", 6, "model", &count),
+        numbers("many", 6, "model", &count),  numbers("mean2", 6, "model", &count),
+        numbers("many", 12, "model", &count), numbers("many", 12, "optimizer", &counted)};
+    ck_assert_uint_eq(count, counted);
     double *momentum = calloc(count, sizeof *momentum);
     ck_assert_uint_eq(outer_step_is_off(all[0], all[1], all[2], momentum, count), 0);
     ck_assert_uint_eq(outer_step_is_off(all[2], all[3], all[4], momentum, count), 0);
