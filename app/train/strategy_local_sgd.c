@@ -185,16 +185,16 @@ static void describe(const rank_context *rank, void *self, FILE *out)
     size_t count = network_count(rank->net), n = 1 + inner_states(rank, states);
     const collective all = {.kind = COLLECTIVE_ALL_REDUCE, .type = DTYPE_F32, .count = count};
     rank_traffic moves = process_group_expect_traffic(rank->group, &all);
-    fprintf(out, "each rank steps by its own gradients; every %lld steps of an epoch, at its end\n",
+    fprintf(out, "each rank steps by its own gradients; ranks meet after %lld steps, at\n",
             (long long)o->sync_every);
-    fprintf(out, "and before a test or a checkpoint, parameters and the optimizer's state, %.2f\n",
+    fputs("the end of an epoch, and before a test or a checkpoint:\n", out);
+    fprintf(out, "parameters and optimizer state, %.2f MB, become their mean\n",
             (double)(count * n * sizeof(float)) * 1e-6);
-    fprintf(out, "MB, become the mean over all ranks: %zu all_reduce, of which rank 0 sends %.2f\n",
-            n, (double)moves.sent * (double)n * 1e-6);
-    fprintf(out, "MB, and gets %.2f MB\n", (double)moves.received * (double)n * 1e-6);
-    if (((local_sgd *)self)->met != NULL)
-        fprintf(out, "how far that mean has moved is the gradient of an outer step: lr %g, %s %g\n",
-                o->outer_lr, "Nesterov momentum", o->outer_momentum);
+    fprintf(out, "rank 0 sends %.2f MB each time, and gets %.2f MB\n",
+            (double)moves.sent * (double)n * 1e-6, (double)moves.received * (double)n * 1e-6);
+    if (((const local_sgd *)self)->met != NULL)
+        fprintf(out, "an outer step follows: lr %g, Nesterov momentum %g\n", o->outer_lr,
+                o->outer_momentum);
 }
 
 const strategy_ops strategy_local_sgd = {

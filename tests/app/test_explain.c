@@ -44,7 +44,8 @@ START_TEST(it_fits_a_terminal)
 {
     static const char *const flags[] = {"", "--nproc-per-node=3", "--mode=dp --replicas=3",
                                         "--mode=ps --nproc-per-node=2 --backend=shm",
-                                        "--mode=model --replicas=3"};
+                                        "--mode=model --replicas=3",
+                                        "--nproc-per-node=2 --sync-every=1000 --outer-lr=0.7"};
     program p = explain(flags[_i]);
     char *from = strstr(p.err, "what is about to happen:");
     ck_assert_ptr_nonnull(from);
