@@ -93,7 +93,7 @@ static optimizer_part part_of_server(rank_context *rank, void *self)
 {
     (void)self;
     return (optimizer_part){network_parameters(rank->net), network_gradients(rank->net),
-                            is_server(rank) ? network_count(rank->net) : 0};
+                            .count = is_server(rank) ? network_count(rank->net) : 0};
 }
 
 static void close_async(void *self)

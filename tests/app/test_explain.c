@@ -92,7 +92,7 @@ int main(void)
     Suite *suite = suite_create("explain");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
     tcase_add_checked_fixture(core, test_folder_clean, NULL);
-    tcase_add_loop_test(core, it_fits_a_terminal, 0, 5);
+    tcase_add_loop_test(core, it_fits_a_terminal, 0, 6);
     tcase_add_test(core, the_numbers_are_those_of_the_run);
     tcase_add_test(core, a_batch_is_cut_among_replicas);
     return test_folder_close(suite_run(suite));
