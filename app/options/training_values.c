@@ -143,9 +143,13 @@ static const struct {
     const char *name, *fields;
     inject_kind kind;
 } KINDS[] = {
-    {"kill", "RSg", INJECT_KILL},         {"stop", "RSg", INJECT_STOP},
-    {"delay", "RsMg", INJECT_DELAY},      {"drop-conn", "RSg", INJECT_DROP_CONN},
-    {"uneven", "Rg", INJECT_UNEVEN},      {"forget-set-epoch", "g", INJECT_FORGET_SET_EPOCH},
+    {"kill", "RSg", INJECT_KILL},
+    {"stop", "RSg", INJECT_STOP},
+    {"delay", "RsMg", INJECT_DELAY},
+    {"slow", "rMg", INJECT_SLOW},
+    {"drop-conn", "RSg", INJECT_DROP_CONN},
+    {"uneven", "Rg", INJECT_UNEVEN},
+    {"forget-set-epoch", "g", INJECT_FORGET_SET_EPOCH},
     {"port-busy", "g", INJECT_PORT_BUSY},
 };
 enum { N_KINDS = sizeof KINDS / sizeof KINDS[0] };

@@ -57,6 +57,7 @@ status val_split_check(double split);
  *   kill:rank=1,step=50            rank 1 gets SIGKILL before its optimizer step 50
  *   stop:rank=1,step=50            SIGSTOP: it hangs
  *   delay:rank=1,step=50,ms=2000   it is late, once; without a step: at every step
+ *   slow:ms=20                     every forward and backward takes 20 ms longer; rank=1: only its
  *   drop-conn:rank=1,step=50       its TCP connections break
  *   uneven:rank=1                  it has one step less in every epoch than the others
  *   forget-set-epoch               every epoch in the order of the first
@@ -71,6 +72,7 @@ typedef enum inject_kind {
     INJECT_KILL,
     INJECT_STOP,
     INJECT_DELAY,
+    INJECT_SLOW,
     INJECT_DROP_CONN,
     INJECT_UNEVEN,
     INJECT_FORGET_SET_EPOCH,
@@ -81,7 +83,7 @@ typedef struct inject {
     inject_kind kind;
     int64_t rank;    /* -1: not said */
     int64_t step;    /* 0: not said */
-    int64_t ms;      /* how long a delay lasts */
+    int64_t ms;      /* how long a delay lasts, and how much longer what is slow takes */
     int64_t attempt; /* in which it happens */
 } inject;
 

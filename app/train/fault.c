@@ -26,6 +26,9 @@ status fault_aim(inject *what, int rank, int world_size, int attempt)
         what->kind = INJECT_NONE;
     if (what->kind == INJECT_DELAY && what->step == 0)
         LOG_W("injected: every step begins %lld ms late", (long long)what->ms);
+    if (what->kind == INJECT_SLOW && (rank == 0 || what->rank >= 0))
+        LOG_W("injected: every forward and every backward takes %lld ms longer",
+              (long long)what->ms);
     if (what->kind == INJECT_UNEVEN)
         LOG_W("injected: every epoch ends one step early on this rank");
     if (what->kind == INJECT_FORGET_SET_EPOCH && rank == 0)

@@ -129,7 +129,10 @@ status timeline_enter(timeline *t, moment m)
     if (t->clock == TIMELINE_OF_HOST)
         count(t, m);
     rank_status_enter(t->page, m);
-    return device_span_switch(t->dev, facts->name, on_stream ? &t->ns[facts->phase] : NULL);
+    TRY(device_span_switch(t->dev, facts->name, on_stream ? &t->ns[facts->phase] : NULL));
+    if (t->slow_ms > 0 && (m == MOMENT_FORWARD || m == MOMENT_BACKWARD))
+        clock_sleep_ms(t->slow_ms);
+    return STATUS_OK;
 }
 
 void timeline_begin_epoch(timeline *t, int64_t epoch)

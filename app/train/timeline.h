@@ -74,6 +74,7 @@ typedef struct timeline {
     bool counts;          /* else time is no phase's */
     moment now;
     int64_t since_ns; /* by the host's clock */
+    int64_t slow_ms;  /* --inject=slow: so much longer a forward or a backward takes */
     skew skew;
 } timeline;
 

@@ -492,14 +492,16 @@ static status rounds_await_next(training *t, rendezvous_place *place)
 
 static status read_settings(training *t)
 {
-    const rank_context *rank = &t->rank;
+    rank_context *rank = &t->rank;
     inject *fault = &t->trainer.fault;
     TRY(interval_parse("--save-every", 1, rank->opts->save_every, &t->trainer.save_every));
     TRY(inject_parse(rank->opts->inject, fault));
     int64_t attempt = rank->place.round > 0 ? rank->place.round - 1 : rank->place.restart_count;
     if (attempt > 0 && fault->attempt != attempt) /* fewer ranks may be left than it names */
         fault->kind = INJECT_NONE;
-    return fault_aim(fault, rank->place.rank, rank->place.world_size, (int)attempt);
+    TRY(fault_aim(fault, rank->place.rank, rank->place.world_size, (int)attempt));
+    rank->timeline.slow_ms = fault->kind == INJECT_SLOW ? fault->ms : 0;
+    return STATUS_OK;
 }
 
 status train_check_init(const options *opts, int *exit_code)
