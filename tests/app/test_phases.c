@@ -169,6 +169,39 @@ START_TEST(a_late_rank_is_waited_for)
 }
 END_TEST
 
+/* The share of a step in which the first stage waits. A pass takes `ms`, whatever it computes: so
+ * all stages are equal. */
+static double waiting_share(const char *stages, const char *pieces, const char *schedule, int ms)
+{
+    char slow[32];
+    snprintf(slow, sizeof slow, "slow:ms=%d", ms);
+    json_t *result = result_of(WORDS(
+        RUN_FLAGS, "--model=mlp", "--epochs=1", "--eval-every=0", "--mode=pipeline",
+        "--bind-to=none", "--nproc-per-node", stages, "--micro-batches", pieces, "--batch-size",
+        pieces, "--limit", pieces, "--pipeline-schedule", schedule, "--inject", slow));
+    double share = number(json_object_get(result, "phases"), "waiting") /
+                   sum_of(json_object_get(result, "train_s"));
+    json_decref(result);
+    return share;
+}
+
+/* (S - 1) / (M + S - 1), with either schedule. A busy machine wakes a stage late, which counts as
+ * waiting, too: then the passes are made longer. */
+START_TEST(a_pipelines_bubble_is_that_of_the_formula)
+{
+    static const char *const pieces[] = {"2", "4", "8"};
+    int stages = 2 + _i % 2, m = atoi(pieces[_i / 2 % 3]);
+    double want = (double)(stages - 1) / (m + stages - 1), share = 0;
+    for (int ms = 5; ms <= 160; ms *= 2) {
+        share = waiting_share(stages == 2 ? "2" : "3", pieces[_i / 2 % 3],
+                              _i < 6 ? "gpipe" : "1f1b", ms);
+        if (fabs(share - want) <= 0.05)
+            return;
+    }
+    ck_abort_msg("%d stages, %d micro-batches: %.3f of waiting, want %.3f", stages, m, share, want);
+}
+END_TEST
+
 /* Rank 1 comes 30 ms after rank 0, and the data takes 20 ms more. */
 static status meet(process_group *group, int rank, int world_size, void *arg)
 {
@@ -207,6 +240,9 @@ int main(void)
     tcase_add_loop_test(runs, bytes_are_those_of_the_algorithm, 0, N_RUNS);
     tcase_add_test(runs, a_step_without_traffic_counts_none);
     tcase_add_loop_test(runs, a_late_rank_is_waited_for, 0, 2);
+    TCase *bubbles = suite_case(suite, "bubbles", 120);
+    tcase_add_checked_fixture(bubbles, test_folder_clean, NULL);
+    tcase_add_loop_test(bubbles, a_pipelines_bubble_is_that_of_the_formula, 0, 12);
     TCase *skews = suite_case(suite, "skew", 30);
     tcase_add_loop_test(skews, waiting_ends_with_the_last_arrival, 0, 2);
     return test_folder_close(suite_run(suite));
