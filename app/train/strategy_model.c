@@ -161,12 +161,12 @@ static void plan_step(rank_context *rank, void *self, const step_plan *plan)
     m->plan.loss_sum = NULL; /* memory of the rank's device */
 }
 
-/* From here on this thread works with that part's device, which has done all that it was given. */
+/* From here on this thread works with that part's device, which has done all that it was given: the
+ * time of that is the moment's before. */
 static status enter(const model_parallel *m, const part *p, moment now)
 {
-    if (m->trains)
-        TRY(timeline_enter(&m->rank->timeline, now));
-    return p->dev->ops->synchronize(p->dev);
+    TRY(p->dev->ops->synchronize(p->dev));
+    return m->trains ? timeline_enter(&m->rank->timeline, now) : STATUS_OK;
 }
 
 /* From memory of one device to memory of another. It is done on return. */
