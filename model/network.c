@@ -16,6 +16,7 @@
 typedef struct segment {
     layer *layers; /* n of them, the network's own */
     size_t n;
+    int unit;          /* network_sharding; 0 if the network is not cut */
     conv_block *block; /* NULL: one layer */
     const layer *conv[CONV_BLOCK_CONVS];
 } segment;
@@ -206,8 +207,9 @@ struct network {
     float *parameters, *gradients;
     score *totals; /* device memory */
     bool own_parameters, own_gradients;
-    batch in;          /* the last forward's */
-    network_mode mode; /* likewise */
+    network_sharding sharding; /* if options.shard > 0 */
+    batch in;                  /* the last forward's */
+    network_mode mode;         /* likewise */
 };
 
 static void add_parameter(network *net, const char *layer_name, const char *what, int rank,
@@ -255,6 +257,24 @@ static void own_parameters(network *net, layer *lay)
         return;
     lay->weight = own_parameter(net);
     lay->bias = own_parameter(net);
+}
+
+/* Each unit's arrays begin with its first layer. */
+static void place_parameters(network *net)
+{
+    int unit = 0;
+    for (size_t i = 0; i < net->n_segments; i++) {
+        segment *p = &net->segments[i];
+        if (net->options.shard > 0 && i > 0 && p->layers[0].spec->kind == LAYER_LINEAR) {
+            unit++;
+            net->count = 0;
+        }
+        p->unit = unit;
+        for (size_t k = 0; k < p->n; k++)
+            own_parameters(net, &p->layers[k]);
+    }
+    if (net->options.shard > 0)
+        net->count = net->options.shard;
 }
 
 /* The layer with which part `part` begins; of one behind the last: how many layers there are. */
@@ -320,11 +340,10 @@ static status make_layers(network *net)
         net->n_segments++;
         net->n_layers += p->n;
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (specs[i].dropout > 0.0f)
             net->layers[i].dropout_index = dropouts++;
-        own_parameters(net, &net->layers[i]);
-    }
+    place_parameters(net);
     return STATUS_OK;
 }
 
@@ -338,19 +357,20 @@ static void skip_layers(mt19937 *generator, const network *net)
             (void)mt19937_run(generator, left, &drawn);
 }
 
-/* torch.manual_seed(seed), then the modules' constructors in order. */
-static void draw_parameters(const network *net, float *host)
+/* torch.manual_seed(seed), then the modules' constructors in order: all units are drawn from one
+ * generator, one after the other. */
+static void draw_unit(const network *net, int unit, mt19937 *generator, float *host)
 {
-    mt19937 generator;
-    mt19937_init(&generator, net->options.seed);
-    skip_layers(&generator, net);
-    for (size_t i = 0; i < net->n_layers; i++) {
-        const layer *lay = &net->layers[i];
-        if (lay->weight == NULL)
-            continue;
-        int fan_in = layer_fan_in(lay->spec);
-        init_weight(&generator, fan_in, host + lay->weight->offset, lay->weight->count);
-        init_bias(&generator, fan_in, host + lay->bias->offset, lay->bias->count);
+    for (size_t i = 0; i < net->n_segments; i++) {
+        const segment *p = &net->segments[i];
+        for (size_t k = 0; k < p->n && p->unit == unit; k++) {
+            const layer *lay = &p->layers[k];
+            if (lay->weight == NULL)
+                continue;
+            int fan_in = layer_fan_in(lay->spec);
+            init_weight(generator, fan_in, host + lay->weight->offset, lay->weight->count);
+            init_bias(generator, fan_in, host + lay->bias->offset, lay->bias->count);
+        }
     }
 }
 
@@ -360,9 +380,12 @@ static status init_parameters(network *net)
     size_t size_bytes = sizeof(float) * net->count;
     bool on_host = net->dev->stream == NULL;
     float *host = on_host ? net->gradients : NULL;
+    mt19937 generator;
     if (!on_host)
         TRY(memory_alloc(size_bytes, (void **)&host));
-    draw_parameters(net, host);
+    mt19937_init(&generator, net->options.seed);
+    skip_layers(&generator, net);
+    draw_unit(net, 0, &generator, host);
     status st = network_import(net, host, net->parameters);
     if (on_host)
         memset(host, 0, size_bytes);
@@ -391,13 +414,44 @@ status network_create(device *dev, const network_options *options, network **out
     }
     if (st == STATUS_OK)
         st = dev->ops->alloc(dev, sizeof *net->totals, (void **)&net->totals);
-    if (st == STATUS_OK)
+    if (st == STATUS_OK && options->shard == 0)
         st = init_parameters(net);
     if (st != STATUS_OK) {
         network_destroy(net);
         return st;
     }
     *out = net;
+    return STATUS_OK;
+}
+
+static int last_unit(const network *net)
+{
+    return net->segments[net->n_segments - 1].unit;
+}
+
+static status keep_unit(network *net, int unit, mt19937 *generator)
+{
+    const network_sharding *s = &net->sharding;
+    size_t count = network_part_count(net->options.kind, unit, 1);
+    float *drawn = NULL, *ours;
+    TRY(memory_alloc(2 * count * sizeof *drawn, (void **)&drawn));
+    ours = drawn + count;
+    draw_unit(net, unit, generator, drawn);
+    status st = network_reorder_unit(net, unit, drawn, ours, NETWORK_IMPORT);
+    if (st == STATUS_OK)
+        st = s->keep(s->ctx, unit, ours);
+    free(drawn);
+    return st;
+}
+
+status network_shard(network *net, const network_sharding *how)
+{
+    mt19937 generator;
+    ASSERT(net->options.shard > 0 && net->options.n_parts == 0);
+    net->sharding = *how;
+    mt19937_init(&generator, net->options.seed);
+    for (int unit = 0; unit <= last_unit(net); unit++)
+        TRY(keep_unit(net, unit, &generator));
     return STATUS_OK;
 }
 
@@ -433,16 +487,31 @@ static segment_input input_of(const network *net, size_t i)
     return (segment_input){net->in.n, x, net->parameters};
 }
 
+/* The parameters of a segment's unit are there. In forward those of the next one are on their way
+ * while it computes. */
+static status unshard(network *net, const segment *p, bool forward, segment_input *in)
+{
+    const network_sharding *s = &net->sharding;
+    size_t count = network_part_count(net->options.kind, p->unit, 1);
+    TRY(s->unshard(s->ctx, p->unit, &in->parameters));
+    if (forward && p->unit < last_unit(net))
+        TRY(s->prefetch(s->ctx, p->unit + 1));
+    return net->dev->ops->begin_forward(net->dev, in->parameters, count);
+}
+
 status network_forward(network *net, const batch *in, network_mode mode)
 {
     ASSERT(in->n >= 1 && in->n <= net->options.max_batch);
     net->in = *in;
     net->mode = mode;
     net->before.y = (float *)in->x; /* it is only read */
-    TRY(net->dev->ops->begin_forward(net->dev, net->parameters, net->count));
+    if (net->options.shard == 0)
+        TRY(net->dev->ops->begin_forward(net->dev, net->parameters, net->count));
     for (size_t i = 0; i < net->n_segments; i++) {
         const segment *p = &net->segments[i];
         segment_input input = input_of(net, i);
+        if (net->options.shard > 0)
+            TRY(unshard(net, p, true, &input));
         dropout drop = layer_dropout(segment_last(p), in, mode, net->options.seed);
         device_span_begin(net->dev, segment_name(p), "forward");
         TRY(segment_forward(net->dev, p, &input, &drop));
@@ -517,10 +586,44 @@ static status tell_ready(const network *net, const segment *p, grad_ready_fn rea
     return STATUS_OK;
 }
 
+/* Whether backward reads the parameters of a segment: for the gradient of its input, or in a
+ * block. */
+static bool backward_reads(const network *net, size_t i)
+{
+    return i > 0 || net->segments[i].block != NULL;
+}
+
+/* The gradient of the input comes first: then the unit's parameters have done their work, and
+ * their room can take its gradients. The next unit's are on their way while these are computed. */
+static status backward_sharded(network *net, size_t i, bool accumulate)
+{
+    const network_sharding *s = &net->sharding;
+    const segment *p = &net->segments[i];
+    segment_input in = input_of(net, i);
+    float *gradients = NULL;
+    if (backward_reads(net, i))
+        TRY(unshard(net, p, false, &in));
+    if (i > 0) {
+        device_span_begin(net->dev, segment_name(p), "backward");
+        TRY(segment_backward_data(net->dev, p, &in, segment_last(&net->segments[i - 1])));
+        device_span_end(net->dev);
+    }
+    TRY(s->gradients(s->ctx, p->unit, &gradients));
+    bool ends = i == 0 || net->segments[i - 1].unit < p->unit; /* the unit */
+    if (ends && i > 0 && backward_reads(net, i - 1))
+        TRY(s->prefetch(s->ctx, p->unit - 1));
+    device_span_begin(net->dev, segment_name(p), "backward");
+    TRY(segment_backward_weights(net->dev, p, &in, gradients, accumulate));
+    device_span_end(net->dev);
+    return ends ? s->ready(s->ctx, p->unit) : STATUS_OK;
+}
+
 status network_backward_from(network *net, bool accumulate, grad_ready_fn ready, void *ctx)
 {
     ASSERT(net->mode == NETWORK_TRAIN);
-    for (size_t i = net->n_segments; i-- > 0;) {
+    for (size_t i = net->n_segments; net->options.shard > 0 && i-- > 0;)
+        TRY(backward_sharded(net, i, accumulate));
+    for (size_t i = net->n_segments; net->options.shard == 0 && i-- > 0;) {
         const segment *p = &net->segments[i];
         segment_input in = input_of(net, i);
         device_span_begin(net->dev, segment_name(p), "backward");
@@ -608,11 +711,18 @@ void network_inject_dropout(network *net, int index, const uint8_t *keep)
             net->layers[i].keep = keep;
 }
 
-status network_reorder(network *net, const float *from, float *to, network_order way)
+status network_reorder_unit(network *net, int unit, const float *from, float *to, network_order way)
 {
     for (size_t i = 0; i < net->n_segments; i++)
-        TRY(segment_reorder(net->dev, &net->segments[i], from, to, way == NETWORK_IMPORT));
+        if (net->segments[i].unit == unit)
+            TRY(segment_reorder(net->dev, &net->segments[i], from, to, way == NETWORK_IMPORT));
     return STATUS_OK;
+}
+
+status network_reorder(network *net, const float *from, float *to, network_order way)
+{
+    ASSERT(net->options.shard == 0);
+    return network_reorder_unit(net, 0, from, to, way);
 }
 
 status network_export(network *net, const float *arena, float *host)

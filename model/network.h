@@ -33,6 +33,8 @@ typedef struct network_options {
     float *gradients; /* device memory for network_count() floats, zeroed, that outlives the network
                          (a process group's shared memory, say); NULL: the network makes its own */
     float *parameters; /* likewise */
+    size_t shard;      /* floats of them that are there, of a network that is cut (network_shard);
+                          gradients and parameters have room for so many. 0: all are there */
 } network_options;
 
 /* Where a network may be cut: before each linear layer but the first layer. So many parts there
@@ -42,12 +44,34 @@ int network_parts(model_kind kind);
 /* Parameters of so many parts, before there is a network of them. */
 size_t network_part_count(model_kind kind, int first_part, int n_parts);
 
+/* How the parameters of a network that several ranks cut into shards come to each layer. A unit is
+ * one of network_parts(); its arrays have network_part_count() floats in the arena's order, and
+ * offsets in network_layout() are those in a unit. */
+typedef struct network_sharding {
+    void *ctx;
+    /* Begins to bring a unit's parameters, unless they are there. */
+    status (*prefetch)(void *ctx, int unit);
+    /* They are there: until those of the unit after the next are asked for, or its gradients'
+     * array. */
+    status (*unshard)(void *ctx, int unit, const float **out);
+    /* Room for a unit's gradients. Its parameters are not read any more, but for those of unit 0:
+     * if they are there, the room is elsewhere. */
+    status (*gradients)(void *ctx, int unit, float **out);
+    /* All of the unit's gradients are in that room. */
+    status (*ready)(void *ctx, int unit);
+    /* The unit's initial parameters: host memory. */
+    status (*keep)(void *ctx, int unit, const float *parameters);
+} network_sharding;
+
 /* Images of one forward without a backward that go through this device in the least time. */
 int network_eval_batch(const device *dev);
 
 /* The initial weights are torch.manual_seed(seed)'s, in every bit. The device must outlive it. */
 status network_create(device *dev, const network_options *options, network **out);
 void network_destroy(network *net);
+
+/* Once, for options.shard > 0 and before all else: the initial weights are drawn, unit by unit. */
+status network_shard(network *net, const network_sharding *how);
 
 /* The batch is read until backward is done. Training draws dropout masks. */
 typedef enum network_mode { NETWORK_TRAIN, NETWORK_EVAL } network_mode;
@@ -110,7 +134,11 @@ status network_import(network *net, const float *host, float *arena);
 typedef enum network_order { NETWORK_EXPORT, NETWORK_IMPORT } network_order;
 status network_reorder(network *net, const float *from, float *to, network_order way);
 
-/* Whether all parameters are finite. Waits for the device. */
+/* Of one unit (network_sharding). */
+status network_reorder_unit(network *net, int unit, const float *from, float *to,
+                            network_order way);
+
+/* Whether all parameters that are there are finite. Waits for the device. */
 status network_is_finite(network *net, bool *out);
 
 /* The logits (n, 10) of the last forward, device memory. */
