@@ -115,8 +115,6 @@ const foreign_word foreign_words[] = {
     {"--tensorboard", SCRIPTS, "always written, in the run's folder: tensorboard --logdir runs"},
     {"--mode=tp --mode=rpc", SCRIPTS,
      "not here: --mode=pipeline cuts the model, and ddp, dp, ps and zero1 spread the batch"},
-    {"--mode=fsdp", SCRIPTS,
-     "not here: the largest network has 4.8 MB of parameters, so each rank has them whole"},
     {"-g --ngpus -t --nthreads", FOR_BENCH, "nccl-tests': every rank is a process; give --nproc-per-node=N"},
     {"--agg-iters", FOR_BENCH, "nccl-tests': operations are never sent together"},
     {"-p --parallel-init", FOR_BENCH, "nccl-tests': ranks are processes, which always start in parallel"},

@@ -200,13 +200,16 @@ static json_t *pictures_of(const parameter *first, const float *weights)
  * A picture has side x side pixels, row by row, two hexadecimal digits each. A weight is
  * (pixel - 128) / 127 * scale, and scale is the greatest magnitude in the picture. A weight that is
  * not finite is 128, and its picture's scale is null. */
-static status filters_add(json_t *object, network *net)
+static status filters_add(json_t *object, const eval_subject *subject)
 {
     const parameter *layout;
+    network *net = subject->net;
+    const checkpoint_access *access = subject->access;
     float *host = NULL;
-    network_layout(net, &layout);
-    TRY(memory_alloc(sizeof *host * network_count(net), (void **)&host));
-    status st = network_export(net, network_parameters(net), host);
+    network_model_layout(net, &layout);
+    TRY(memory_alloc(sizeof *host * network_model_count(net), (void **)&host));
+    status st = access != NULL ? access->read(access->ctx, 0, host)
+                               : network_export(net, network_parameters(net), host);
     if (st == STATUS_OK)
         json_object_set_new(object, "filters", pictures_of(&layout[0], host + layout[0].offset));
     free(host);
@@ -281,7 +284,7 @@ status eval_document_make(const eval_subject *subject, const tally *t, json_t **
     for (int i = 0; i < t->n_worst; i++)
         json_array_append_new(mistakes, mistake_of(subject, &t->worst[i]));
     json_object_set_new(object, "mistakes", mistakes);
-    status st = filters_add(object, subject->net);
+    status st = filters_add(object, subject);
     if (st == STATUS_OK)
         *out = object;
     else

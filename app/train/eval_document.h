@@ -4,6 +4,7 @@
 #define MNIST_DDP_APP_TRAIN_EVAL_DOCUMENT_H
 
 #include "data/dataset.h"
+#include "model/checkpoint.h"
 #include "model/classifier.h"
 
 #include <jansson.h>
@@ -47,7 +48,8 @@ void tally_print(const tally *t, const char *const classes[NETWORK_CLASSES], FIL
 /* A model that has been tested. */
 typedef struct eval_subject {
     network *net;
-    int64_t step; /* optimizer steps that it has had; -1: not known */
+    const checkpoint_access *access; /* to its parameters; NULL: they are all there */
+    int64_t step;                    /* optimizer steps that it has had; -1: not known */
     const dataset_location *location;
     const dataset *set;  /* the test set */
     const float *logits; /* (set->count, NETWORK_CLASSES), host memory */

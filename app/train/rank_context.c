@@ -215,6 +215,7 @@ network_options rank_context_network_options(const rank_context *rank)
     return (network_options){.kind = rank->settings.model,
                              .first_part = share.first_part,
                              .n_parts = share.n_parts,
+                             .shard = share.shard,
                              .seed = (uint64_t)rank->opts->seed,
                              .label_smoothing = (float)rank->opts->label_smoothing};
 }
@@ -315,20 +316,28 @@ static status start_trace(rank_context *rank)
     return run_trace_start(&rank->trace, rank->group, &how);
 }
 
+static int test_batch(const rank_context *rank)
+{
+    int most = network_max_batch(rank->net);
+    return rank->opts->test_batch_size < most ? (int)rank->opts->test_batch_size : most;
+}
+
+int rank_context_test_steps(const rank_context *rank, const dataset *set)
+{
+    return chunk_size(chunk_size((int)set->count, rank->sharing.world_size), test_batch(rank));
+}
+
 /* This rank's contiguous part of a set that is not trained on, on the device. */
 static status open_part(rank_context *rank, const dataset *set, loader **out)
 {
     uint32_t first = rank_context_first_tested(rank, set, rank->sharing.rank);
     uint32_t end = rank_context_first_tested(rank, set, rank->sharing.rank + 1);
-    int64_t batch_size = network_max_batch(rank->net);
-    if (rank->opts->test_batch_size < batch_size)
-        batch_size = rank->opts->test_batch_size;
     if (first == end)
         return STATUS_OK; /* more ranks than images */
     dataset part = {.count = end - first,
                     .images = set->images + (size_t)first * DATASET_PIXELS,
                     .labels = set->labels + first};
-    loader_options settings = {.batch_size = (int)batch_size,
+    loader_options settings = {.batch_size = test_batch(rank),
                                .accum = 1,
                                .sampler = {.samples = part.count, .world_size = 1},
                                .state = rank->step_state};

@@ -117,6 +117,9 @@ network_options rank_context_network_options(const rank_context *rank);
  * else the data. `out`: AGREEMENT_BYTES. */
 status rank_context_agreement_of_node(const options *opts, bool is_elastic, char *out);
 
+/* Batches in the longest of the ranks' parts of val_set or test_set. */
+int rank_context_test_steps(const rank_context *rank, const dataset *set);
+
 /* Opens all that training needs: data, rendezvous, process group, device, network, loader and
  * strategy; blocks until all ranks have joined. Parameters are rank 0's on all ranks. `link`: NULL
  * if the job is not elastic. All that is given is borrowed. On failure *exit_code says what kind

@@ -88,7 +88,7 @@ status strategy_replicas(const options *opts, int *out)
 bool strategy_can_commit(const options *opts)
 {
     const strategy_ops *ops = ops_of(opts);
-    return !ops->facts.is_central && !ops->facts.cuts_model && ops->part == NULL;
+    return !ops->facts.is_central && ops->part == NULL && ops->read_state == NULL;
 }
 
 status strategy_place(const options *opts, int rank, int world_size, mesh *out)
@@ -337,7 +337,7 @@ optimizer *strategy_optimizer(const strategy *s)
 
 optimizer *strategy_shared_optimizer(const strategy *s)
 {
-    return s->ops.part == NULL && !s->ops.facts.cuts_model ? s->opt : NULL;
+    return s->ops.part == NULL && s->ops.read_state == NULL ? s->opt : NULL;
 }
 
 /* An elastic run's commits stand around the strategy's own functions, whose `self` they get. */
@@ -532,13 +532,10 @@ status strategy_evaluate(strategy *s, const batch *in)
 {
     if (s->ops.evaluate != NULL)
         return s->ops.evaluate(s->rank, s->self, in);
+    if (in == NULL)
+        return STATUS_OK;
     TRY(network_forward(s->rank->net, in, NETWORK_EVAL));
     return network_score(s->rank->net);
-}
-
-network *strategy_first_network(const strategy *s)
-{
-    return s->ops.first_network != NULL ? s->ops.first_network(s->self) : s->rank->net;
 }
 
 status strategy_is_finite(strategy *s, bool *out)
@@ -548,7 +545,7 @@ status strategy_is_finite(strategy *s, bool *out)
     TRY(s->ops.is_finite != NULL ? s->ops.is_finite(rank, s->self, out)
                                  : network_is_finite(rank->net, out));
     all_finite = *out;
-    if (s->ops.facts.cuts_model)
+    if (network_count(rank->net) != network_model_count(rank->net))
         TRY(process_group_all_reduce(rank->group, &all_finite, 1, DTYPE_I64, REDUCE_MIN, NULL));
     *out = all_finite != 0;
     return STATUS_OK;

@@ -8,6 +8,8 @@
  *           with --async rank 0 only serves, and the others do not wait for each other
  *   zero1   as ddp, but each rank steps a slice of the parameters, and has the optimizer's state of
  *           that slice alone
+ *   fsdp    as zero1, but of parameters and gradients, too, each rank has a slice alone: a layer's
+ *           are gathered when it computes (fully_shard)
  *   pipeline  processes; each has some of the layers, and pieces of the batch go through them
  *   model   one process; each device has some of the layers, and the whole batch goes through them
  *   single  one process, the whole batch
@@ -58,7 +60,8 @@ typedef struct strategy_facts {
 #define STRATEGIES(ROW) \
     ROW(SINGLE, single) \
     ROW(DP, dp) \
-    ROW(DDP, ddp) ROW(PS, ps) ROW(ZERO1, zero1) ROW(PIPELINE, pipeline) ROW(MODEL, model)
+    ROW(DDP, ddp) \
+    ROW(PS, ps) ROW(ZERO1, zero1) ROW(FSDP, fsdp) ROW(PIPELINE, pipeline) ROW(MODEL, model)
 
 #define STRATEGY_KIND(kind, table) STRATEGY_##kind,
 typedef enum strategy_kind { STRATEGIES(STRATEGY_KIND) STRATEGY_COUNT } strategy_kind;
@@ -76,6 +79,7 @@ typedef struct data_sharing {
  * wish comes back there, or after the parameters if they have an array. */
 typedef struct network_share {
     int first_part, n_parts; /* network_options */
+    size_t shard;            /* likewise */
     size_t gradients;        /* floats: its parameters', and PREEMPT_FLOATS or more after them */
     size_t parameters;       /* likewise, if they travel; 0: the network makes its own */
     int pieces;              /* of a batch, each with a forward of its own */
@@ -145,11 +149,9 @@ status strategy_end_state(strategy *s);
  * each rank gets what is its own of them. All ranks call it. */
 status strategy_share_state(strategy *s, int root);
 
-/* Of a test: forward of a batch, and its score to the network's totals. */
+/* Of a test: forward of a batch, and its score to the network's totals. NULL: other ranks have one
+ * more, and may need this one for it. */
 status strategy_evaluate(strategy *s, const batch *in);
-
-/* Rank 0's network that has the model's first layer. */
-network *strategy_first_network(const strategy *s);
 
 /* Whether all parameters of all ranks are finite. Waits for the device. All ranks call it. */
 status strategy_is_finite(strategy *s, bool *out);

@@ -287,11 +287,6 @@ static status write_state(rank_context *rank, void *self, size_t arena, const fl
     return STATUS_OK;
 }
 
-static network *first_network(void *self)
-{
-    return ((model_parallel *)self)->parts[0].net;
-}
-
 static status is_finite(rank_context *rank, void *self, bool *out)
 {
     const model_parallel *m = self;
@@ -333,7 +328,6 @@ const strategy_ops strategy_model = {
     .network = share_network,
     .read_state = read_state,
     .write_state = write_state,
-    .first_network = first_network,
     .is_finite = is_finite,
     .plan_step = plan_step,
     .forward_backward = forward_backward,

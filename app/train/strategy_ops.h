@@ -32,7 +32,7 @@ typedef struct strategy_ops {
 
     /* What this rank has of the network; NULL: all, and no array of parameters. Before open. */
     void (*network)(const rank_context *rank, network_share *out);
-    /* What this rank's optimizer steps; NULL: all of the network. */
+    /* What this rank's optimizer steps; NULL: all that it has of the network. */
     optimizer_part (*part)(rank_context *rank, void *self);
     /* Rank `root`'s state becomes that of all. NULL: each rank is to have all, parameters and the
      * optimizer's arenas; what is counted follows by itself. */
@@ -43,8 +43,6 @@ typedef struct strategy_ops {
     status (*read_state)(rank_context *rank, void *self, size_t arena, float *host);
     status (*write_state)(rank_context *rank, void *self, size_t arena, const float *host);
 
-    /* Of this rank's networks, the one with the first layer. NULL: it has one network. */
-    network *(*first_network)(void *self);
     /* Whether this rank's parameters are finite. NULL: its network has all of them. */
     status (*is_finite)(rank_context *rank, void *self, bool *out);
 
@@ -55,7 +53,8 @@ typedef struct strategy_ops {
     status (*optimizer_step)(rank_context *rank, void *self);
     /* After some of the steps (strategy_meet): all ranks get the same state. NULL: they have it. */
     status (*meet)(rank_context *rank, void *self);
-    /* Of a test: forward of a batch, and its score. NULL: this rank's network does it. */
+    /* Of a test: forward of a batch, and its score; `in` NULL: other ranks have one more. NULL:
+     * this rank's network does it. */
     status (*evaluate)(rank_context *rank, void *self, const batch *in);
 
     status (*explain)(void *self, status st);                          /* NULL: nobody knows more */
@@ -70,7 +69,7 @@ typedef struct strategy_ops {
 #define STRATEGY_TABLE(kind, table) extern const strategy_ops strategy_##table;
 STRATEGIES(STRATEGY_TABLE)
 extern const strategy_ops strategy_local_sgd; /* ddp's, with --sync-every */
-extern const strategy_ops strategy_ps_async; /* --mode=ps with --async */
+extern const strategy_ops strategy_ps_async;  /* --mode=ps with --async */
 
 /* What strategies share that run a process, a rank, per device: entries of their tables, or most of
  * one. */

@@ -358,6 +358,8 @@ static status evaluate(rank_context *rank, void *self, const batch *in)
     pipeline *p = self;
     flight *f = &p->flights[0];
     exchange e = {0};
+    if (in == NULL) /* the stages of a pipeline have the same batches */
+        return STATUS_OK;
     f->in = *in;
     if (p->stage > 0)
         f->in.x = f->x;

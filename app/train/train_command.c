@@ -729,8 +729,9 @@ static status run_end_write_eval(training *t)
         return STATUS_OK;
     TRY(gather_logits(rank, t->trainer.logits));
     if (rank->place.rank != 0)
-        return STATUS_OK;
-    const eval_subject subject = {.net = strategy_first_network(rank->strategy),
+        return strategy_serve_state(rank->strategy);
+    const eval_subject subject = {.net = rank->net,
+                                  .access = strategy_access(rank->strategy),
                                   .step = t->trainer.at.step,
                                   .location = &rank->location,
                                   .set = &rank->test_set,
@@ -743,7 +744,7 @@ static status run_end_write_eval(training *t)
     if (st != STATUS_OK)
         LOG_W("%s is not written: %s", RUN_FILE_EVAL, status_text());
     json_decref(document);
-    return STATUS_OK;
+    return strategy_end_state(rank->strategy);
 }
 
 /* Rank 0's: the page of what the run's folder holds; a run without it is still a run. */

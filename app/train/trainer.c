@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MEETINGS = 2 }; /* waits of a step for other ranks, at most: gradients, parameters */
+enum { MEETINGS = 8 }; /* waits of a batch for other ranks, at most: fsdp's, for each layer */
 
 /* With fp16 a loss that is not finite is an overflow of the loss scaling, whose step is skipped. */
 static bool watches_loss(const rank_context *rank)
@@ -208,6 +208,8 @@ static status evaluate_part(rank_context *rank, const dataset *set, float *logit
         done += (size_t)in.n;
         count_tested(rank, set, in.n);
     }
+    for (int step = steps; step < rank_context_test_steps(rank, set); step++)
+        TRY(strategy_evaluate(rank->strategy, NULL));
     return STATUS_OK;
 }
 
@@ -479,7 +481,7 @@ static status begin_run(trainer *t)
     int64_t epochs = t->epochs - t->at.epoch;
     if (epochs > 0)
         TRY(memory_alloc(sizeof(double) * (size_t)epochs, (void **)&t->result->train_s));
-    int meetings = MEETINGS * loader_steps(rank->loader);
+    int meetings = MEETINGS * (int)rank->opts->accum * loader_steps(rank->loader);
     return rank->place.world_size > 1
                ? timeline_measure_waiting(&rank->timeline, rank->group, meetings)
                : STATUS_OK;

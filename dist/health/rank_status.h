@@ -25,7 +25,8 @@ typedef enum moment {
     MOMENT_BROADCAST, /* parameters to replicas or ranks */
     MOMENT_SCATTER,   /* inputs to replicas */
     MOMENT_FORWARD,
-    MOMENT_GATHER, /* dp: logits to the master, and their gradients back; zero1: parameters */
+    MOMENT_GATHER, /* dp: logits to the master, and their gradients back; zero1, fsdp:
+                      parameters */
     MOMENT_BACKWARD,
     MOMENT_REDUCE,  /* gradients */
     MOMENT_WAITING, /* for a replica or rank that is not there yet; never entered: MOMENT_STAGE and

@@ -159,6 +159,9 @@ static const struct {
     {2, {"--mode=ps", "--devices=0,1", "--batch-size=10"}, "nccl", "fp16"},
     {2, {"--mode=ps", "--devices=0,1", "--batch-size=10", "--backend=shm"}, "shm", "off"},
     {2, {"--mode=zero1", "--devices=0,1", "--batch-size=10"}, "nccl", "off"},
+    {2, {"--mode=fsdp", "--devices=0,1", "--batch-size=10"}, "nccl", "off"},
+    {2, {"--mode=fsdp", "--devices=0,1", "--batch-size=5", "--accum=2"}, "nccl", "off"},
+    {2, {"--mode=fsdp", "--devices=0,1", "--batch-size=10", "--backend=shm"}, "shm", "off"},
     {2, {"--mode=model", "--devices=0,1", "--batch-size=10", "--accum=2"}, "none", "off"},
     {3, {"--mode=model", "--devices=0,1,2", "--batch-size=20"}, "none", "bf16"},
 };

@@ -24,7 +24,7 @@ static const struct {
     {"dp", "--replicas", "5", "24"}, /* 5, 5, 5, 5 and 4; then 4, 4, 4, 4 and 2 */
     {"ps", "--nproc-per-node", "2", "12"},   {"ps", "--nproc-per-node", "3", "8"},
     {"ddp", "--nproc-per-node", "2", "12"},  {"ddp", "--nproc-per-node", "3", "8"},
-    {"zero1", "--nproc-per-node", "3", "8"},
+    {"zero1", "--nproc-per-node", "3", "8"}, {"fsdp", "--nproc-per-node", "3", "8"},
 };
 enum { N_SPREADS = sizeof SPREADS / sizeof SPREADS[0] };
 
@@ -139,6 +139,8 @@ START_TEST(clipped_steps_equal_one_process)
         WORDS(UNEVEN, clip[0], clip[1], "--mode=single", "--batch-size", "24", "--run-dir", "one"));
     ck_assert(model_file_difference(test_folder_path("many"), test_folder_path("one")) > 1e-3);
     for (int i = 0; i < N_SPREADS; i++) {
+        if (strcmp(SPREADS[i].mode, "fsdp") == 0) /* refuses it */
+            continue;
         ck_assert_int_eq(system("rm -rf many"), 0);
         train_and_close(model, 0,
                         WORDS(UNEVEN, clip[0], clip[1], "--mode", SPREADS[i].mode, SPREADS[i].flag,
@@ -179,16 +181,42 @@ START_TEST(slices_have_the_bits_of_ddp)
 }
 END_TEST
 
+/* A slice of each layer, with batches that are not the same on all ranks in the last step, and a
+ * validation image or none for each. */
+START_TEST(sharded_layers_have_the_bits_of_ddp)
+{
+    static const char *const words[][4] = {
+        {"--nproc-per-node=2", "--batch-size=12", "--backend=shm", "--accum=1"},
+        {"--nproc-per-node=3", "--batch-size=8", "--backend=shm", "--val-split=2"},
+        {"--nproc-per-node=2", "--batch-size=12", "--backend=gloo", "--amp=bf16"},
+        {"--nproc-per-node=3", "--batch-size=4", "--backend=gloo", "--accum=2"}};
+    const char *const *w = words[_i];
+    const char *backend = has_backend("gloo") ? w[2] : "--backend=shm";
+    const char *modes[] = {"--mode=ddp", "--mode=fsdp"}, *folders[] = {"one", "many"};
+    for (int i = 0; i < 2; i++)
+        train_and_close(_i % 2 == 0 ? "mlp" : "cnn", _i % N_OPTIMIZERS,
+                        WORDS(UNEVEN, modes[i], w[0], w[1], backend, w[3], "--test-batch-size=63",
+                              "--run-dir", folders[i]));
+    model_file_assert_same_bits("many", "one");
+    ck_assert_int_eq(system("cmp one/checkpoints/best/optimizer.safetensors "
+                            "many/checkpoints/best/optimizer.safetensors && "
+                            "cmp one/eval.json many/eval.json"),
+                     0);
+}
+END_TEST
+
 /* A run of slices goes on with another number of them, whole, and in slices again: as ddp does. */
 START_TEST(slices_and_whole_states_resume_each_other)
 {
-    static const char *const ways[][3] = {{"ddp", "ddp", "ddp"}, {"zero1", "ddp", "zero1"}};
+    static const char *const ways[][4] = {{"ddp", "ddp", "ddp", "ddp"},
+                                          {"zero1", "ddp", "zero1", "fsdp"},
+                                          {"fsdp", "fsdp", "ddp", "fsdp"}};
     static const char *const ranks[] = {"--nproc-per-node=2", "--nproc-per-node=3",
-                                        "--nproc-per-node=2"};
-    static const char *const epochs[] = {"--epochs=1", "--epochs=2", "--epochs=3"};
-    const char *folders[] = {"one", "many"};
-    for (int way = 0; way < 2; way++)
-        for (int i = 0; i < 3; i++) {
+                                        "--nproc-per-node=2", "--nproc-per-node=3"};
+    static const char *const epochs[] = {"--epochs=1", "--epochs=2", "--epochs=3", "--epochs=4"};
+    const char *folders[] = {"one", "many", "sharded"};
+    for (int way = 0; way < 3; way++)
+        for (int i = 0; i < 4; i++) {
             program p = program_mnist("train", "--quiet", "--threads=1", "--seed=3", "--model=cnn",
                                       "--optimizer=adam", UNEVEN, "--batch-size=8", "--mode",
                                       ways[way][i], ranks[i], epochs[i], "--resume=auto",
@@ -196,6 +224,20 @@ START_TEST(slices_and_whole_states_resume_each_other)
             ASSERT_EXIT(p, 0);
             program_close(&p);
         }
+    model_file_assert_same_bits("many", "one");
+    model_file_assert_same_bits("sharded", "one");
+}
+END_TEST
+
+/* --init reaches each shard. */
+START_TEST(shards_begin_as_ddp)
+{
+    const char *modes[] = {"--mode=ddp", "--mode=fsdp"}, *folders[] = {"one", "many"};
+    train_and_close("cnn", 0, WORDS(UNEVEN, "--mode=single", "--run-dir", "first"));
+    for (int i = 0; i < 2; i++)
+        train_and_close(
+            "cnn", 0,
+            WORDS(UNEVEN, "--init=first", "--nproc-per-node=2", modes[i], "--run-dir", folders[i]));
     model_file_assert_same_bits("many", "one");
 }
 END_TEST
@@ -380,6 +422,13 @@ START_TEST(stages_resume_and_begin_as_one_process)
 }
 END_TEST
 
+static double number_after(const program *p, const char *words)
+{
+    const char *at = strstr(p->out, words);
+    ck_assert_msg(at != NULL, "no '%s' in: %s", words, p->out);
+    return strtod(at + strlen(words), NULL);
+}
+
 /* MiB of device memory that rank 0 has held at most, less what rank 1 has. */
 static double peak_difference(const program *p)
 {
@@ -423,12 +472,22 @@ START_TEST(each_rank_has_the_state_of_its_slice)
 }
 END_TEST
 
-static double number_after(const program *p, const char *words)
+/* With 4 ranks ddp has 4 arrays as long as the parameters, zero1 2.5, and fsdp a quarter of 4 and
+ * its buffers: fc1 and fc2, which are nearly one. */
+START_TEST(each_rank_has_a_slice_of_all)
 {
-    const char *at = strstr(p->out, words);
-    ck_assert_msg(at != NULL, "no '%s' in: %s", words, p->out);
-    return strtod(at + strlen(words), NULL);
+    static const char *const modes[] = {"--mode=ddp", "--mode=zero1", "--mode=fsdp"};
+    double peak[3], array_mib = 0;
+    for (int i = 0; i < 3; i++) {
+        program p = train("mlp", 1, WORDS(UNEVEN, modes[i], "--nproc-per-node=4"));
+        peak[i] = number_after(&p, "\"peak_mib\":[");
+        array_mib = 4 * training_number(p.out, "parameters") / (1024 * 1024);
+        program_close(&p);
+    }
+    ck_assert_double_eq_tol(peak[0] - peak[1], 1.5 * array_mib, 0.05 * array_mib);
+    ck_assert_double_eq_tol(peak[0] - peak[2], 2.0 * array_mib, 0.05 * array_mib);
 }
+END_TEST
 
 /* With a learning rate of 0 the weights stay: the loss of the training is another one, the test's
  * is not. */
@@ -511,6 +570,7 @@ static const struct {
     {"--mode=ps", "--nproc-per-node=2", 1}, /* and one that only it hears of */
     {"--mode=zero1", "--nproc-per-node=3", 0},
     {"--mode=zero1", "--nproc-per-node=3", 2}, /* in whose slice the wish is summed */
+    {"--mode=fsdp", "--nproc-per-node=3", 1},
     {"--mode=pipeline", "--nproc-per-node=3", 1},
     {"--mode=model", "--replicas=3", -1},
 };
@@ -694,6 +754,9 @@ static const struct {
     {{"--mode=ps", "--world-size=2", "--sync-every=4"}, {"--sync-every=4", "--mode=ddp", "ps"}},
     {{"--comm-hook=bf16", "--sync-every=4"}, {"--comm-hook=bf16", "--sync-every=4", "leave"}},
     {{"--amp=fp16", "--sync-every=4"}, {"--sync-every=4", "--amp=bf16"}},
+    {{"--mode=fsdp"}, {"--mode=fsdp", "--nproc-per-node=2"}},
+    {{"--mode=fsdp", "--world-size=2", "--clip-grad-norm=1"}, {"--clip-grad-norm", "--mode=zero1"}},
+    {{"--mode=fsdp", "--world-size=2", "--amp=fp16"}, {"--amp=fp16", "--amp=bf16"}},
     {{"--replicas=2"}, {"--replicas=2", "--mode=dp", "model"}},
     {{"--mode=ps", "--nproc-per-node=2", "--replicas=2"}, {"--replicas=2", "--mode=dp"}},
     {{"--mode=dp", "--backend=gloo"}, {"gloo", "--backend=local"}},
@@ -741,16 +804,19 @@ int main(void)
     tcase_add_loop_test(weights, clipped_steps_equal_one_process, 0, 2);
     tcase_add_test(weights, clipped_ranks_have_the_bits_of_a_server);
     tcase_add_loop_test(weights, slices_have_the_bits_of_ddp, 0, 6);
+    tcase_add_loop_test(weights, sharded_layers_have_the_bits_of_ddp, 0, 4);
     tcase_add_test(weights, slices_and_whole_states_resume_each_other);
     tcase_add_loop_test(weights, devices_with_parts_have_the_bits_of_one, 0, 4);
     tcase_add_test(weights, devices_with_parts_resume_and_begin_as_one);
     tcase_add_loop_test(weights, stages_have_the_bits_of_accumulated_batches, 0, 8);
+    tcase_add_test(weights, shards_begin_as_ddp);
     tcase_add_loop_test(weights, rows_of_pipelines_have_the_bits_of_ddp, 0, 4);
     tcase_add_loop_test(weights, a_pipeline_equals_one_process, 0, 6);
     tcase_add_loop_test(weights, a_pipelines_steps_have_the_loss_of_one_process, 0, 2);
     tcase_add_test(weights, stages_resume_and_begin_as_one_process);
     tcase_add_test(weights, only_the_server_has_the_optimizers_state);
     tcase_add_test(weights, each_rank_has_the_state_of_its_slice);
+    tcase_add_test(weights, each_rank_has_a_slice_of_all);
     tcase_add_loop_test(weights, labels_are_smoothed_in_training_alone, 0, 2);
     tcase_add_test(weights, the_learning_rate_is_scaled_by_the_ranks);
     tcase_add_loop_test(weights, accumulated_batches_are_one, 0, 4);

@@ -24,6 +24,7 @@ static const struct {
     {"--mode=ps", "--nproc-per-node=2", 2, 1, 2, 48, "broadcast reduce"},
     {"--mode=ddp", "--nproc-per-node=3", 3, 1, 3, 72, "reduce"},
     {"--mode=zero1", "--nproc-per-node=2", 2, 1, 2, 48, "gather reduce"},
+    {"--mode=fsdp", "--nproc-per-node=2", 2, 1, 2, 48, "gather reduce"},
     {"--mode=pipeline", "--nproc-per-node=2", 2, 1, 2, 24, "reduce"},
     {"--mode=model", "--replicas=2", 1, 2, 2, 24, "scatter gather"},
 };
@@ -117,6 +118,9 @@ START_TEST(bytes_are_those_of_the_algorithm)
     double row = PIXELS * 4 + 4 + CLASSES * 4; /* pixels, position, gradients of logits */
     double ring = 2 * 4.0 * (MLP + 1) * 2 / 3;
     double slice = 64 * ceil(4.0 * (MLP + 1) / 2 / 64); /* whole cache lines: there and back */
+    /* Slices of fc1, fc2 and fc3 there, those of the first two back; of fc3 each rank has all. */
+    double large = 4.0 * (785 * 512 + 513 * 512) / 2, logits = 513 * CLASSES + 1;
+    double sharded = 2 * large + 64 * ceil(4.0 * logits / 2 / 64) + 4.0 * logits;
     /* fc1's output of 24 samples, and its gradient; the wish to stop, and the last one's totals. */
     double passed = 24 * 512 * 4 + 4, totals = 32;
     /* The same of two devices; the batch's pixels and positions go to the first one. */
@@ -128,6 +132,7 @@ START_TEST(bytes_are_those_of_the_algorithm)
         {4.0 * (MLP + 2), 4.0 * (MLP + 1), 4.0 * (MLP + 2), 4.0 * (MLP + 2)},
         {ring, ring, ring, ring},
         {2 * slice, 2 * slice, 2 * slice, 2 * slice},
+        {sharded, sharded, sharded, sharded},
         {passed, passed + totals, passed + totals, passed + totals},
         {on, back, back, back},
     };

@@ -145,10 +145,13 @@ END_TEST
 /* 6 steps; each mode's phases cover them, and replicas have tracks of their own. */
 START_TEST(every_mode_is_traced)
 {
-    static const char *const modes[][3] = {
-        {"dp", "--replicas", "3"},          {"ps", "--nproc-per-node", "2"},
-        {"zero1", "--nproc-per-node", "2"}, {"pipeline", "--nproc-per-node", "2"},
-        {"model", "--replicas", "2"},       {"single", "--nproc-per-node", "1"}};
+    static const char *const modes[][3] = {{"dp", "--replicas", "3"},
+                                           {"ps", "--nproc-per-node", "2"},
+                                           {"zero1", "--nproc-per-node", "2"},
+                                           {"fsdp", "--nproc-per-node", "2"},
+                                           {"pipeline", "--nproc-per-node", "2"},
+                                           {"model", "--replicas", "2"},
+                                           {"single", "--nproc-per-node", "1"}};
     const char *const *m = modes[_i];
     program p = program_mnist(TRACED, "--model", "mlp", "--threads", "1", "--epochs", "1", "--mode",
                               m[0], m[1], m[2], NULL);
@@ -162,7 +165,7 @@ START_TEST(every_mode_is_traced)
     expect(doc, 0, pipeline ? "fc1" : "fc2", "backward",
            pipeline  ? 4 * 6
            : _i == 0 ? 3 * 6
-           : _i < 3  ? 3
+           : _i < 4  ? 3
                      : 6);
     for (int replica = 1; _i == 0 && replica < 3; replica++) {
         char name[32];
@@ -328,7 +331,7 @@ int main(void)
     TCase *runs = suite_case(suite, "runs", 120);
     tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, a_trace_holds_all_of_a_run, 0, 6);
-    tcase_add_loop_test(runs, every_mode_is_traced, 0, 6);
+    tcase_add_loop_test(runs, every_mode_is_traced, 0, 7);
     tcase_add_test(runs, trace_steps_bounds_what_is_kept);
     tcase_add_test(runs, a_trace_changes_no_bit);
     tcase_add_loop_test(runs, survivors_of_a_failure_leave_a_trace, 0, 2);
