@@ -165,7 +165,7 @@ START_TEST(every_mode_is_traced)
     expect(doc, 0, pipeline ? "fc1" : "fc2", "backward",
            pipeline  ? 4 * 6
            : _i == 0 ? 3 * 6
-           : _i < 4  ? 3
+           : _i < 3  ? 3
                      : 6);
     for (int replica = 1; _i == 0 && replica < 3; replica++) {
         char name[32];
