@@ -18,8 +18,8 @@ static inline int dropout_threshold(float p)
 /* The 16 bytes of block `block` of the sample `samples[i]`. */
 static inline void dropout_bytes(const dropout *drop, int i, uint32_t block, uint8_t *out)
 {
-    philox_words words =
-        philox4x32_10(drop->samples[i], drop->state->plan.epoch, drop->layer, block, drop->seed);
+    philox_words words = philox4x32_10(drop->samples[i], drop->state->plan.epoch, drop->layer,
+                                       drop->first_block + block, drop->seed);
     memcpy(out, words.w, DROPOUT_BLOCK); /* little endian: byte j of the block is element j */
 }
 
@@ -45,9 +45,9 @@ static inline void dropout_keep(const dropout *drop, int i, int channels, int ar
         uint32_t words[4][DROPOUT_LANES];
         uint8_t bytes[LANE_BYTES];
         for (uint32_t lane = 0; lane < DROPOUT_LANES; lane++) {
-            philox_words block =
-                philox4x32_10(drop->samples[i], drop->state->plan.epoch, drop->layer,
-                              (uint32_t)(first / DROPOUT_BLOCK) + lane, drop->seed);
+            philox_words block = philox4x32_10(
+                drop->samples[i], drop->state->plan.epoch, drop->layer,
+                drop->first_block + (uint32_t)(first / DROPOUT_BLOCK) + lane, drop->seed);
             for (int k = 0; k < 4; k++)
                 words[k][lane] = block.w[k];
         }

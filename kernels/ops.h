@@ -164,6 +164,7 @@ typedef struct dropout {
     float p; /* 0: nothing is dropped; a multiple of 1/256, < 1 */
     uint64_t seed;
     uint32_t layer;
+    uint32_t first_block;    /* added to each block: of a layer whose first elements others have */
     const uint32_t *samples; /* (n) */
     const step_state *state; /* its plan has the epoch */
     const uint8_t *keep;     /* NULL, or (n, C, H, W) in plain order: 1 keeps, 0 drops; replaces
@@ -251,9 +252,11 @@ typedef status linear_create_op(device *dev, const linear_shape *shape, int max_
 typedef void linear_destroy_op(linear *plan);                                     /* accepts NULL */
 typedef status linear_import_op(linear *plan, const float *plain, float *weight); /* host to host */
 typedef status linear_export_op(linear *plan, const float *weight, float *plain);
-/* y (n, O) = x W^T with the epilogue. */
+/* y (n, O) = x W^T with the epilogue; NULL: without one, and linear_finish is to follow. */
 typedef status linear_forward_op(linear *plan, int n, const float *x, const float *weight,
                                  const linear_epilogue *epilogue, float *y);
+/* The epilogue by itself: of a y that is the sum of several forwards'. */
+typedef status linear_finish_op(linear *plan, int n, const linear_epilogue *epilogue, float *y);
 /* x, as input->y below, is the batch of the last forward. */
 typedef status linear_backward_weights_op(linear *plan, int n, const float *x, const float *dy,
                                           const param_gradients *out);
@@ -379,6 +382,7 @@ struct device_ops {
     linear_import_op *linear_import;
     linear_export_op *linear_export;
     linear_forward_op *linear_forward;
+    linear_finish_op *linear_finish;
     linear_backward_weights_op *linear_backward_weights;
     linear_backward_data_op *linear_backward_data;
 

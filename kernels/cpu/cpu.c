@@ -271,6 +271,7 @@ static const device_ops cpu_ops = {
     .linear_import = cpu_linear_import,
     .linear_export = cpu_linear_export,
     .linear_forward = cpu_linear_forward,
+    .linear_finish = cpu_linear_finish,
     .linear_backward_weights = cpu_linear_backward_weights,
     .linear_backward_data = cpu_linear_backward_data,
     .clip_gradients = clip_gradients,

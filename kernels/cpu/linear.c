@@ -208,10 +208,10 @@ status cpu_linear_export(linear *plan, const float *weight, float *plain)
 /* One round: n samples of a batch. */
 typedef struct linear_job {
     linear_plan *p;
-    int first, n;                 /* the batch's */
-    const float *x, *weight, *dy; /* x and dy of the round */
-    const linear_epilogue *epilogue;
-    float *y; /* the batch's */
+    int first, n;                    /* the batch's */
+    const float *x, *weight, *dy;    /* x and dy of the round */
+    const linear_epilogue *epilogue; /* NULL: none */
+    float *y;                        /* the batch's */
     const param_gradients *gradients;
     const float *input; /* the round's; NULL: no relu */
     float *dx, scale;   /* the round's */
@@ -354,7 +354,8 @@ static void finish_piece(void *arg, int piece)
             for (int stretch = 1; stretch < p->stretches; stretch++)
                 vec->add(y + c.first, sums + (size_t)stretch * p->stretch_floats, (size_t)c.count);
         }
-    vec->linear_epilogue(job->y, job->first + first, n, p->s.out_features, job->epilogue);
+    if (job->epilogue != NULL)
+        vec->linear_epilogue(job->y, job->first + first, n, p->s.out_features, job->epilogue);
 }
 
 static void trace_nonzero(linear_plan *p, int n)
@@ -378,6 +379,13 @@ status cpu_linear_forward(linear *plan, int n, const float *x, const float *weig
         team_run(p->cpu->team, finish_piece, &job, pieces_of(job.n, FINISH_SAMPLES));
     }
     trace_nonzero(p, n);
+    return STATUS_OK;
+}
+
+status cpu_linear_finish(linear *plan, int n, const linear_epilogue *epilogue, float *y)
+{
+    const linear_plan *p = plan_of(plan);
+    p->cpu->vec->linear_epilogue(y, 0, n, p->s.out_features, epilogue);
     return STATUS_OK;
 }
 

@@ -40,6 +40,7 @@ linear_destroy_op cpu_linear_destroy;
 linear_import_op cpu_linear_import;
 linear_export_op cpu_linear_export;
 linear_forward_op cpu_linear_forward;
+linear_finish_op cpu_linear_finish;
 linear_backward_weights_op cpu_linear_backward_weights;
 linear_backward_data_op cpu_linear_backward_data;
 

@@ -63,6 +63,7 @@ linear_destroy_op cuda_linear_destroy;
 linear_import_op cuda_linear_import;
 linear_export_op cuda_linear_export;
 linear_forward_op cuda_linear_forward;
+linear_finish_op cuda_linear_finish;
 linear_backward_weights_op cuda_linear_backward_weights;
 linear_backward_data_op cuda_linear_backward_data;
 

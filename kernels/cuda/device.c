@@ -64,6 +64,7 @@ static const device_ops cuda_ops = {
     .linear_import = cuda_linear_import,
     .linear_export = cuda_linear_export,
     .linear_forward = cuda_linear_forward,
+    .linear_finish = cuda_linear_finish,
     .linear_backward_weights = cuda_linear_backward_weights,
     .linear_backward_data = cuda_linear_backward_data,
     .cross_entropy = cuda_cross_entropy,

@@ -432,8 +432,10 @@ static status forward_matmul(linear_plan *p, int n, matmul_arrays *arrays, linea
                           .in = type,
                           .out = s->logits ? CUDA_R_32F : type,
                           .aux_ld = p->mask.ld};
-    bool ran = false, relu = left->relu;
+    bool ran = left->bias == NULL, relu = left->relu;
     p->mask.y = NULL;
+    if (ran)
+        return run_plain(p, shape, *arrays, 0.0f);
     if (relu && left->drop == NULL) {
         arrays->aux = p->mask.bits;
         TRY(try_epilogue(p, shape, arrays, CUBLASLT_EPILOGUE_RELU_AUX_BIAS, &ran));
@@ -455,19 +457,30 @@ status cuda_linear_forward(linear *plan, int n, const float *x, const float *wei
                            const linear_epilogue *epilogue, float *y)
 {
     linear_plan *p = plan_of(plan);
-    linear_epilogue left = *epilogue;
-    const float *bias = epilogue->bias;
+    linear_epilogue left = {0};
+    if (epilogue != NULL)
+        left = *epilogue;
+    const float *bias = left.bias;
     if (left.drop != NULL && left.drop->p <= 0.0f)
         left.drop = NULL;
     if (p->is_skinny) {
         TRY(cuda_skinny_forward(&p->skinny, n, x, weight, bias, y));
         left.bias = NULL;
     } else {
-        const void *like_y = p->s.logits ? bias : cuda_half_weights(p->dev, bias);
+        const void *like_y = p->s.logits || bias == NULL ? bias : cuda_half_weights(p->dev, bias);
         matmul_arrays arrays = {
             .a = cuda_half_weights(p->dev, weight), .b = x, .d = y, .bias = like_y};
         TRY(forward_matmul(p, n, &arrays, &left));
     }
+    return cuda_linear_finish(plan, n, &left, y);
+}
+
+status cuda_linear_finish(linear *plan, int n, const linear_epilogue *epilogue, float *y)
+{
+    const linear_plan *p = plan_of(plan);
+    linear_epilogue left = *epilogue;
+    if (left.drop != NULL && left.drop->p <= 0.0f)
+        left.drop = NULL;
     if (left.bias == NULL && !left.relu && left.drop == NULL)
         return STATUS_OK;
     linear_rows rows = {n, p->s.out_features, p->s.logits};

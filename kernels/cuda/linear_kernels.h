@@ -43,7 +43,7 @@ typedef struct skinny_linear {
 size_t cuda_skinny_partials(int in_features, int out_features, int max_n);
 size_t cuda_skinny_tickets(int in_features);
 
-/* y (n, O) float32 = x W^T + b. */
+/* y (n, O) float32 = x W^T + b; bias NULL: none is added. */
 status cuda_skinny_forward(const skinny_linear *layer, int n, const float *x, const float *weight,
                            const float *bias, float *y);
 status cuda_skinny_backward_weights(const skinny_linear *layer, int n, const float *x,

@@ -60,7 +60,8 @@ static __global__ void forward_kernel(layer_sizes s, const T *x, const float *we
         mine = lane == o ? sums[o] : mine;
     }
     if (lane < s.outputs)
-        y[(size_t)i * (size_t)s.outputs + (size_t)lane] = mine + bias[lane];
+        y[(size_t)i * (size_t)s.outputs + (size_t)lane] =
+            bias != nullptr ? mine + bias[lane] : mine;
 }
 
 /* dw and db: db is dw's column for a feature that is always 1, at the end of each row of x. A block

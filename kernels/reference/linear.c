@@ -57,13 +57,23 @@ status reference_linear_forward(linear *plan, int n, const float *x, const float
                                 const linear_epilogue *epilogue, float *y)
 {
     const linear_shape *s = shape_of(plan);
-    const dropout *drop = epilogue->drop;
     for (int i = 0; i < n; i++) {
         const float *in = x + (size_t)i * (size_t)s->in_features;
         float *row = y + (size_t)i * (size_t)s->out_features;
+        for (int o = 0; o < s->out_features; o++)
+            row[o] = dot(in, weight + (size_t)o * (size_t)s->in_features, s->in_features);
+    }
+    return epilogue != NULL ? reference_linear_finish(plan, n, epilogue, y) : STATUS_OK;
+}
+
+status reference_linear_finish(linear *plan, int n, const linear_epilogue *epilogue, float *y)
+{
+    const linear_shape *s = shape_of(plan);
+    const dropout *drop = epilogue->drop;
+    for (int i = 0; i < n; i++) {
+        float *row = y + (size_t)i * (size_t)s->out_features;
         for (int o = 0; o < s->out_features; o++) {
-            float z = dot(in, weight + (size_t)o * (size_t)s->in_features, s->in_features) +
-                      epilogue->bias[o];
+            float z = row[o] + epilogue->bias[o];
             row[o] = epilogue->relu && !(z > 0.0f) ? 0.0f : z;
         }
         if (drop != NULL && drop->p > 0.0f)

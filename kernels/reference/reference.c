@@ -57,6 +57,7 @@ static const device_ops reference_ops = {
     .linear_import = reference_linear_copy,
     .linear_export = reference_linear_copy,
     .linear_forward = reference_linear_forward,
+    .linear_finish = reference_linear_finish,
     .linear_backward_weights = reference_linear_backward_weights,
     .linear_backward_data = reference_linear_backward_data,
     .clip_gradients = host_clip_gradients,

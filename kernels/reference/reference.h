@@ -19,6 +19,7 @@ linear_create_op reference_linear_create;
 linear_destroy_op reference_linear_destroy;
 linear_import_op reference_linear_copy;
 linear_forward_op reference_linear_forward;
+linear_finish_op reference_linear_finish;
 linear_backward_weights_op reference_linear_backward_weights;
 linear_backward_data_op reference_linear_backward_data;
 

@@ -110,15 +110,26 @@ static double bias_tolerance(const bench *b)
     return is_half(b->dev->precision) && !b->s.logits ? type_tolerance(b) / 4 : 0;
 }
 
-static float *run_forward(bench *b, int n, const float *x, bool relu, const dropout *drop)
+typedef enum forward_way { AT_ONCE, THEN_FINISHED } forward_way;
+
+static float *run_forward_as(bench *b, int n, const float *x, bool relu, const dropout *drop,
+                             forward_way way)
 {
     float *d_x = put_input(b, x, n), *y = room(b->dev, sizeof *y * (size_t)(n * b->s.out_features));
     ok(b->dev->ops->begin_forward(b->dev, b->parameters, b->count));
     linear_epilogue epilogue = {b->parameters + b->weights, relu, drop};
-    ok(b->dev->ops->linear_forward(b->plan, n, d_x, b->parameters, &epilogue, y));
+    ok(b->dev->ops->linear_forward(b->plan, n, d_x, b->parameters,
+                                   way == AT_ONCE ? &epilogue : NULL, y));
+    if (way == THEN_FINISHED)
+        ok(b->dev->ops->linear_finish(b->plan, n, &epilogue, y));
     float *out = get_output(b, y, n);
     free_all(b->dev, (void *[]){d_x, y}, 2);
     return out;
+}
+
+static float *run_forward(bench *b, int n, const float *x, bool relu, const dropout *drop)
+{
+    return run_forward_as(b, n, x, relu, drop, AT_ONCE);
 }
 
 static float *run_backward_data(bench *b, int n, const float *dy)
@@ -270,7 +281,7 @@ static void check_dropout(device *cuda, device *reference, const linear_shape *s
     for (int k = 0; k < 2; k++) {
         device *dev = benches[k].dev;
         step_state state = {.plan = {.epoch = 3}};
-        dropout drop = {.p = 0.5f, .seed = 17, .layer = 1};
+        dropout drop = {.p = 0.5f, .seed = 17, .layer = 1, .first_block = 3};
         void *d_samples = put_bytes(dev, samples, sizeof samples);
         void *d_state = put_bytes(dev, &state, sizeof state);
         void *d_keep = keep != NULL ? put_bytes(dev, keep, count) : NULL;
@@ -314,6 +325,32 @@ START_TEST(dropout_equals_reference)
     }
     device_destroy(cuda);
     device_destroy(reference);
+}
+END_TEST
+
+/* A product without its epilogue, and that alone. */
+START_TEST(a_product_is_finished_later)
+{
+    static const linear_shape shapes[] = {
+        {.in_features = 64, .out_features = 128},
+        {.in_features = 48, .out_features = 10, .logits = true}, /* kernels of our own */
+        {.in_features = 48, .out_features = 40, .logits = true}};
+    device *cuda = open_device("cuda", PRECISIONS[_i]);
+    for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
+        const linear_shape *s = &shapes[k];
+        data d = make_data(s, 33);
+        bench b = bench_open(cuda, s, d.parameters);
+        float *later = run_forward_as(&b, 33, d.x, !s->logits, NULL, THEN_FINISHED);
+        float *at_once = run_forward(&b, 33, d.x, !s->logits, NULL);
+        expect_close(later, at_once, (size_t)(33 * s->out_features),
+                     2 * (sum_tolerance(s->in_features) + bias_tolerance(&b)),
+                     2 * type_tolerance(&b));
+        free(later);
+        free(at_once);
+        bench_close(&b);
+        free_data(&d);
+    }
+    device_destroy(cuda);
 }
 END_TEST
 
@@ -423,6 +460,7 @@ int main(void)
     if (!cuda_is_real())
         tcase_add_test(core, refusals_are_noted);
     tcase_add_loop_test(core, dropout_equals_reference, 0, N_REFUSALS * N_PRECISIONS);
+    tcase_add_loop_test(core, a_product_is_finished_later, 0, N_PRECISIONS);
     tcase_add_loop_test(core, relu_backward_equals_reference, 0, N_REFUSALS * N_PRECISIONS);
     tcase_add_loop_test(core, weights_are_read_anew, 0, N_PRECISIONS);
     return suite_run(suite);

@@ -139,7 +139,7 @@ static void run_pool(device *dev, const pool_case *c, float **y_out, float **dz_
     step_state *d_state = put_numbers(dev, &state);
     uint32_t *samples = put_bytes(dev, c->samples, sizeof *c->samples * (size_t)c->n);
     uint8_t *keep = c->keep != NULL ? put_bytes(dev, c->keep, out) : NULL;
-    dropout drop = {c->p, 9, 1, samples, d_state, keep};
+    dropout drop = {c->p, 9, 1, 0, samples, d_state, keep};
     float *z = put_images(dev, c->z, c->n, channels, area);
     float *dy = put_images(dev, c->dy, c->n, channels, area / 4);
     float *y = room(dev, sizeof *y * out);

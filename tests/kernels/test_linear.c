@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "kernels/device_kind.h"
+#include "kernels/dropout.h"
 #include "kernels/pixel.h"
 
 #include <math.h>
@@ -224,7 +225,12 @@ static results run(device *dev, const tensors *t, int n, bool accumulate)
     linear *plan = NULL;
     ok(ops->linear_create(dev, &t->s, n, &plan));
     ok(ops->linear_import(plan, t->weight, weight));
-    ok(ops->linear_forward(plan, n, x, weight, &epilogue, r.y));
+    ok(ops->linear_forward(plan, n, x, weight, NULL, r.y));
+    ok(ops->linear_finish(plan, n, &epilogue, r.y));
+    float *at_once = floats((size_t)n * out);
+    ok(ops->linear_forward(plan, n, x, weight, &epilogue, at_once));
+    ck_assert(memcmp(at_once, r.y, sizeof *at_once * (size_t)n * out) == 0);
+    free(at_once);
 
     float *db = r.gradient + t->weights;
     memcpy(db, t->gradient + t->weights, sizeof *db * out);
@@ -290,6 +296,39 @@ START_TEST(sums_of_integers_are_exact)
     for (int d = 0; d < devices; d++)
         device_destroy(cpu[d]);
     device_destroy(reference);
+}
+END_TEST
+
+/* The second half of a layer's outputs, alone: the same elements are dropped. All of them are 1
+ * before. */
+START_TEST(a_shard_drops_what_the_whole_layer_does)
+{
+    enum { OUTPUTS = 640, FIRST = 336, N = 3, INPUTS = 16 };
+    device *dev = _i < N_ISAS ? open_cpu(_i * N_SHAPES, 1) : open_reference();
+    static const float weight[INPUTS * OUTPUTS], x[N * INPUTS];
+    float bias[OUTPUTS], y[2][N * OUTPUTS];
+    uint32_t samples[N] = {7, 7000, 3};
+    dropout drop = {.p = 0.5f, .seed = 5, .layer = 1, .samples = samples, .state = &STATE};
+    linear_epilogue epilogue = {bias, true, &drop};
+    int outputs[] = {OUTPUTS, OUTPUTS - FIRST}, kept = 0;
+    for (int i = 0; i < OUTPUTS; i++)
+        bias[i] = 1;
+    for (int k = 0; k < 2; k++, drop.first_block = FIRST / DROPOUT_BLOCK) {
+        linear_shape shape = {.in_features = INPUTS, .out_features = outputs[k]};
+        linear *plan = NULL;
+        ok(dev->ops->linear_create(dev, &shape, N, &plan));
+        ok(dev->ops->linear_forward(plan, N, x, weight, &epilogue, y[k]));
+        dev->ops->linear_destroy(plan);
+    }
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < outputs[1]; j++) {
+            float got = y[1][i * outputs[1] + j];
+            ck_assert(got == y[0][i * OUTPUTS + FIRST + j]);
+            kept += got > 0;
+        }
+    ck_assert_int_gt(kept, N * outputs[1] / 3);
+    ck_assert_int_lt(kept, N * outputs[1] * 2 / 3);
+    device_destroy(dev);
 }
 END_TEST
 
@@ -490,6 +529,9 @@ int main(void)
             suite_add(core, what_is_not_finite_travels, i * 3 + value, missing);
         suite_add(core, weights_come_back_as_they_were, i, missing);
     }
+    for (int i = 0; i < N_ISAS; i++)
+        suite_add(core, a_shard_drops_what_the_whole_layer_does, i, isa_missing(ISAS[i]));
+    suite_add(core, a_shard_drops_what_the_whole_layer_does, N_ISAS, NULL);
     for (int i = 0; i < N_SHAPES * BATCH_KINDS; i++)
         suite_add(core, bits_are_those_of_any_vector, i, isa_missing(ISAS[0]));
     suite_add(core, other_widths_are_refused, 0, isa_missing(ISAS[0]));
