@@ -1,5 +1,7 @@
 #include "model/layers.h"
 
+#include "kernels/dropout.h"
+
 size_t layer_out_elements(const layer_spec *s)
 {
     switch (s->kind) {
@@ -109,6 +111,7 @@ dropout layer_dropout(const layer *lay, const batch *in, network_mode mode, uint
     return (dropout){.p = mode == NETWORK_TRAIN ? lay->spec->dropout : 0.0f,
                      .seed = seed,
                      .layer = (uint32_t)lay->dropout_index,
+                     .first_block = lay->first / DROPOUT_BLOCK,
                      .samples = in->samples,
                      .state = in->state,
                      .keep = lay->keep};
@@ -132,7 +135,14 @@ status layer_forward(device *dev, layer *lay, int n, const float *x, const float
     if (s->kind == LAYER_CONV2D)
         return dev->ops->conv2d_forward(lay->conv, n, x, weight, bias, lay->y);
     linear_epilogue epilogue = {bias, s->relu, drop};
-    return dev->ops->linear_forward(lay->line, n, x, weight, &epilogue, lay->y);
+    return dev->ops->linear_forward(lay->line, n, x, weight, lay->is_partial ? NULL : &epilogue,
+                                    lay->y);
+}
+
+status layer_finish(device *dev, layer *lay, int n, const float *parameters, const dropout *drop)
+{
+    linear_epilogue epilogue = {parameters + lay->bias->offset, lay->spec->relu, drop};
+    return dev->ops->linear_finish(lay->line, n, &epilogue, lay->y);
 }
 
 param_gradients layer_gradients(const layer *lay, float *gradients, bool accumulate)

@@ -33,6 +33,8 @@ typedef struct layer {
     uint8_t *argmax;     /* a pool's winners */
     int dropout_index;   /* among the layers that drop, from 0; -1: none */
     const uint8_t *keep; /* an injected mask, or NULL */
+    uint32_t first;      /* of its outputs among the whole layer's, if others have the rest */
+    bool is_partial;     /* forward leaves a part of a sum in y: layer_finish follows */
 } layer;
 
 /* Inputs of one output, and parameters, weight and bias together; 0 for a pool. */
@@ -57,6 +59,9 @@ dropout layer_dropout(const layer *lay, const batch *in, network_mode mode, uint
 /* x is the layer's input: the batch, or y of the layer before. */
 status layer_forward(device *dev, layer *lay, int n, const float *x, const float *parameters,
                      const dropout *drop);
+
+/* Of a layer that is_partial, when y is the whole sum: adds the bias, then relu and dropout. */
+status layer_finish(device *dev, layer *lay, int n, const float *parameters, const dropout *drop);
 
 /* Where in the arena the gradients of its parameters are. */
 param_gradients layer_gradients(const layer *lay, float *gradients, bool accumulate);

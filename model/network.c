@@ -197,11 +197,16 @@ struct network {
     layer layers[LAYERS_MAX];
     segment segments[LAYERS_MAX];
     size_t n_layers, n_segments;
-    size_t first_layer; /* of the model's: a stage begins with it */
-    layer before;       /* the layer whose output a stage gets; .spec is NULL: none */
+    layer_spec specs[LAYERS_MAX]; /* the whole model's, but of a shard's two layers its own */
+    size_t first_layer;           /* of the model's: a stage begins with it */
+    layer before;                 /* the layer whose output a stage gets; .spec is NULL: none */
+    int first_output;             /* of the first linear layer's that a shard has */
+    layer *columns, *rows;        /* a shard's two, whose input's gradient and whose output are sums
+                                     over all shards; NULL: the network is whole */
     parameter model_parameters[NETWORK_MAX_PARAMETERS]; /* the whole model's */
     char names[NETWORK_MAX_PARAMETERS][NAME_BYTES];
     size_t n_model_parameters, first_parameter; /* of them a stage's */
+    size_t cut_parameter; /* of them the first linear layer's weight, which shards have parts of */
     parameter parameters_of[NETWORK_MAX_PARAMETERS];
     size_t n_parameters, count;
     float *parameters, *gradients;
@@ -240,12 +245,49 @@ static void add_parameters(network *net, const layer_spec *s)
     add_parameter(net, s->name, "bias", 1, &s->out);
 }
 
+enum { SHARD_STEP = 16 }; /* outputs: a block of dropout, a step of the cpu's linear layers */
+
+static size_t first_linear(model_kind kind)
+{
+    size_t n, i = 0;
+    const layer_spec *specs = model_kind_layers(kind, &n);
+    while (specs[i].kind != LAYER_LINEAR)
+        i++;
+    return i;
+}
+
+int network_tp_most(model_kind kind)
+{
+    size_t n;
+    return model_kind_layers(kind, &n)[first_linear(kind)].out / SHARD_STEP;
+}
+
+int network_tp_outputs(model_kind kind, int rank, int world_size, int *first)
+{
+    int steps = network_tp_most(kind), end = ((rank + 1) * steps + world_size - 1) / world_size;
+    *first = (rank * steps + world_size - 1) / world_size * SHARD_STEP;
+    return end * SHARD_STEP - *first;
+}
+
+size_t network_tp_parameters(model_kind kind, int rank, int world_size)
+{
+    size_t n, i = first_linear(kind);
+    int first, outputs = network_tp_outputs(kind, rank, world_size, &first);
+    const layer_spec *pair = &model_kind_layers(kind, &n)[i];
+    size_t of_output = (size_t)(layer_fan_in(&pair[0]) + 1 + pair[1].out);
+    return model_kind_count(kind) - of_output * (size_t)(pair[0].out - outputs);
+}
+
 /* The next of the model's parameters, in this network's arenas. */
-static const parameter *own_parameter(network *net)
+static const parameter *own_parameter(network *net, const layer_spec *s)
 {
     size_t i = net->n_parameters++;
     parameter *own = &net->parameters_of[i];
     *own = net->model_parameters[net->first_parameter + i];
+    own->shape[0] = s->out;
+    if (own->rank == 2)
+        own->shape[1] = layer_fan_in(s);
+    own->count = (size_t)s->out * (size_t)(own->rank > 1 ? layer_fan_in(s) : 1);
     own->offset = net->count;
     net->count += own->count;
     return own;
@@ -255,8 +297,8 @@ static void own_parameters(network *net, layer *lay)
 {
     if (lay->spec->name == NULL)
         return;
-    lay->weight = own_parameter(net);
-    lay->bias = own_parameter(net);
+    lay->weight = own_parameter(net, lay->spec);
+    lay->bias = own_parameter(net, lay->spec);
 }
 
 /* Each unit's arrays begin with its first layer. */
@@ -314,21 +356,40 @@ static status make_before(network *net, const layer_spec *spec)
     return net->dev->ops->alloc(net->dev, sizeof(float) * count, (void **)&net->before.dy);
 }
 
+/* The layers' shapes, and names and shapes of the whole model's parameters. */
+static void describe_layers(network *net)
+{
+    size_t n, cut = first_linear(net->options.kind);
+    const layer_spec *whole = model_kind_layers(net->options.kind, &n);
+    const network_tp *tp = &net->options.tp;
+    for (size_t i = 0; i < n; i++) {
+        if (i == net->first_layer)
+            net->first_parameter = net->n_model_parameters;
+        if (i == cut)
+            net->cut_parameter = net->n_model_parameters;
+        add_parameters(net, &whole[i]);
+        net->specs[i] = whole[i];
+    }
+    if (tp->world_size > 0) {
+        int outputs =
+            network_tp_outputs(net->options.kind, tp->rank, tp->world_size, &net->first_output);
+        net->specs[cut].out = net->specs[cut + 1].channels = outputs;
+    }
+}
+
 static status make_layers(network *net)
 {
     size_t n, end;
     const network_options *o = &net->options;
-    const layer_spec *specs = model_kind_layers(o->kind, &n);
+    const layer_spec *specs = net->specs;
     int dropouts = 0;
+    (void)model_kind_layers(o->kind, &n);
     ASSERT(n <= LAYERS_MAX && o->first_part + o->n_parts <= network_parts(o->kind));
     net->first_layer = part_begin(o->kind, o->first_part);
     end = o->n_parts > 0 ? part_begin(o->kind, o->first_part + o->n_parts) : n;
-    for (size_t i = 0; i < n; i++) {
-        if (i == net->first_layer)
-            net->first_parameter = net->n_model_parameters;
-        add_parameters(net, &specs[i]);
-        dropouts += i < net->first_layer && specs[i].dropout > 0.0f;
-    }
+    describe_layers(net);
+    for (size_t i = 0; i < net->first_layer; i++)
+        dropouts += specs[i].dropout > 0.0f;
     specs += net->first_layer;
     n = end - net->first_layer;
     if (net->first_layer > 0)
@@ -344,6 +405,12 @@ static status make_layers(network *net)
         if (specs[i].dropout > 0.0f)
             net->layers[i].dropout_index = dropouts++;
     place_parameters(net);
+    if (o->tp.world_size > 0) {
+        net->columns = &net->layers[first_linear(o->kind)];
+        net->columns->first = (uint32_t)net->first_output;
+        net->rows = net->columns + 1;
+        net->rows->is_partial = true;
+    }
     return STATUS_OK;
 }
 
@@ -374,6 +441,32 @@ static void draw_unit(const network *net, int unit, mt19937 *generator, float *h
     }
 }
 
+/* torch.manual_seed(seed), then the modules' constructors in order. Whole layers, one after the
+ * other. */
+static void draw_parameters(const network *net, float *host)
+{
+    mt19937 generator;
+    const parameter *p = &net->model_parameters[net->first_parameter];
+    mt19937_init(&generator, net->options.seed);
+    skip_layers(&generator, net);
+    for (size_t i = 0; i < net->n_parameters; i += 2, p += 2) { /* a weight and a bias */
+        int fan_in = (int)(p[0].count / p[1].count);
+        init_weight(&generator, fan_in, host, p[0].count);
+        init_bias(&generator, fan_in, host + p[0].count, p[1].count);
+        host += p[0].count + p[1].count;
+    }
+}
+
+static status draw_tp(const network *net, float *host)
+{
+    float *whole = NULL;
+    TRY(memory_alloc(sizeof *whole * network_model_count(net), (void **)&whole));
+    draw_parameters(net, whole);
+    network_tp_reorder(net, net->options.tp.rank, whole, host, NETWORK_IMPORT);
+    free(whole);
+    return STATUS_OK;
+}
+
 /* New memory costs more than to draw into it: the gradients have room that nobody needs yet. */
 static status init_parameters(network *net)
 {
@@ -383,10 +476,15 @@ static status init_parameters(network *net)
     mt19937 generator;
     if (!on_host)
         TRY(memory_alloc(size_bytes, (void **)&host));
+    status st = STATUS_OK;
     mt19937_init(&generator, net->options.seed);
     skip_layers(&generator, net);
-    draw_unit(net, 0, &generator, host);
-    status st = network_import(net, host, net->parameters);
+    if (net->rows != NULL)
+        st = draw_tp(net, host);
+    else
+        draw_unit(net, 0, &generator, host);
+    if (st == STATUS_OK)
+        st = network_import(net, host, net->parameters);
     if (on_host)
         memset(host, 0, size_bytes);
     else
@@ -481,6 +579,22 @@ static layer *last_layer(network *net)
     return &net->layers[net->n_layers - 1];
 }
 
+/* The sum over all shards of n samples' outputs or gradients. */
+static status sum_shards(const network *net, void *data, int n, size_t elements,
+                         size_t element_bytes)
+{
+    const network_tp *tp = &net->options.tp;
+    return tp->all_reduce(tp->ctx, data, (size_t)n * elements, element_bytes);
+}
+
+static status finish_rows(network *net, const dropout *drop)
+{
+    layer *rows = net->rows;
+    size_t element_bytes = rows->spec->relu ? device_element_bytes(net->dev) : sizeof(float);
+    TRY(sum_shards(net, rows->y, net->in.n, rows->out_elements, element_bytes));
+    return layer_finish(net->dev, rows, net->in.n, net->parameters, drop);
+}
+
 static segment_input input_of(const network *net, size_t i)
 {
     const float *x = i == 0 ? net->in.x : segment_last(&net->segments[i - 1])->y;
@@ -516,6 +630,8 @@ status network_forward(network *net, const batch *in, network_mode mode)
         device_span_begin(net->dev, segment_name(p), "forward");
         TRY(segment_forward(net->dev, p, &input, &drop));
         device_span_end(net->dev);
+        if (p->layers == net->rows)
+            TRY(finish_rows(net, &drop));
     }
     return STATUS_OK;
 }
@@ -629,11 +745,13 @@ status network_backward_from(network *net, bool accumulate, grad_ready_fn ready,
         device_span_begin(net->dev, segment_name(p), "backward");
         TRY(segment_backward_weights(net->dev, p, &in, net->gradients, accumulate));
         TRY(tell_ready(net, p, ready, ctx));
-        if (i > 0)
-            TRY(segment_backward_data(net->dev, p, &in, segment_last(&net->segments[i - 1])));
-        else if (net->before.spec != NULL)
-            TRY(segment_backward_data(net->dev, p, &in, &net->before));
+        layer *before = i > 0 ? segment_last(&net->segments[i - 1]) : &net->before;
+        if (before->spec != NULL)
+            TRY(segment_backward_data(net->dev, p, &in, before));
         device_span_end(net->dev);
+        if (p->layers == net->columns && before->spec != NULL)
+            TRY(sum_shards(net, before->dy, in.n, before->out_elements,
+                           device_element_bytes(net->dev)));
     }
     return STATUS_OK;
 }
@@ -723,6 +841,29 @@ status network_reorder(network *net, const float *from, float *to, network_order
 {
     ASSERT(net->options.shard == 0);
     return network_reorder_unit(net, 0, from, to, way);
+}
+
+void network_tp_reorder(const network *net, int rank, float *whole, float *shard, network_order way)
+{
+    int from, world_size = net->options.tp.world_size;
+    size_t n = (size_t)network_tp_outputs(net->options.kind, rank, world_size, &from);
+    for (size_t i = 0; i < net->n_model_parameters; i++) {
+        const parameter *p = &net->model_parameters[i];
+        size_t rows = 1, first = 0, count = p->count;
+        if (i == net->cut_parameter || i == net->cut_parameter + 1) { /* whole rows */
+            first = count / (size_t)p->shape[0] * (size_t)from;
+            count = count / (size_t)p->shape[0] * n;
+        } else if (i == net->cut_parameter + 2) { /* columns */
+            rows = (size_t)p->shape[0];
+            first = (size_t)from;
+            count = n;
+        }
+        for (size_t row = 0; row < rows; row++, shard += count) {
+            float *at = whole + p->offset + row * (p->count / rows) + first;
+            bool import = way == NETWORK_IMPORT;
+            memcpy(import ? shard : at, import ? at : shard, sizeof *at * count);
+        }
+    }
 }
 
 status network_export(network *net, const float *arena, float *host)

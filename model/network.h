@@ -1,5 +1,6 @@
 /* A network with its parameters and gradients as two flat arenas in PyTorch's order; or a stage of
- * one: some of its layers, which get the output of those before. */
+ * one: some of its layers, which get the output of those before; or a shard: of its first linear
+ * layer some rows, of the next one the columns that they feed, as Megatron-LM cuts such a pair. */
 #ifndef MNIST_DDP_MODEL_NETWORK_H
 #define MNIST_DDP_MODEL_NETWORK_H
 
@@ -24,12 +25,22 @@ typedef struct parameter {
     size_t offset, count; /* elements */
 } parameter;
 
+/* Tensor parallelism: which of the shards this network is, and how all of them add up `count`
+ * numbers in device memory, of `element_bytes` each; every one gets the sum, with the same bits. It
+ * is called in forward, and in backward if layers come before the first linear one. */
+typedef struct network_tp {
+    int rank, world_size; /* world_size 0: the network is whole */
+    status (*all_reduce)(void *ctx, void *data, size_t count, size_t element_bytes);
+    void *ctx;
+} network_tp;
+
 typedef struct network_options {
     model_kind kind;
     int max_batch;           /* largest batch of forward */
     uint64_t seed;           /* for the initial weights and the dropout masks */
     float label_smoothing;   /* the loss's in training; 0: none */
     int first_part, n_parts; /* a stage: of network_parts() those that it has; n_parts 0: all */
+    network_tp tp;
     float *gradients; /* device memory for network_count() floats, zeroed, that outlives the network
                          (a process group's shared memory, say); NULL: the network makes its own */
     float *parameters; /* likewise */
@@ -62,6 +73,13 @@ typedef struct network_sharding {
     /* The unit's initial parameters: host memory. */
     status (*keep)(void *ctx, int unit, const float *parameters);
 } network_sharding;
+
+/* So many shards there are at most: each has a multiple of 16 of the first linear layer's outputs.
+ * network_tp_outputs: how many, from *first on; shard 0 has as many as any.
+ * network_tp_parameters: floats of such a shard. */
+int network_tp_most(model_kind kind);
+int network_tp_outputs(model_kind kind, int rank, int world_size, int *first);
+size_t network_tp_parameters(model_kind kind, int rank, int world_size);
 
 /* Images of one forward without a backward that go through this device in the least time. */
 int network_eval_batch(const device *dev);
@@ -137,6 +155,11 @@ status network_reorder(network *net, const float *from, float *to, network_order
 /* Of one unit (network_sharding). */
 status network_reorder_unit(network *net, int unit, const float *from, float *to,
                             network_order way);
+
+/* Copies what shard `rank` has of `whole`, the whole model, to `shard` (NETWORK_IMPORT), or back;
+ * both in PyTorch's order in host memory. */
+void network_tp_reorder(const network *net, int rank, float *whole, float *shard,
+                        network_order way);
 
 /* Whether all parameters that are there are finite. Waits for the device. */
 status network_is_finite(network *net, bool *out);
