@@ -233,7 +233,7 @@ typedef struct foreign_word {
 extern const foreign_word foreign_words[];
 extern const size_t foreign_words_count;
 
-/* What to do instead of `word`, as it was typed ("--num_workers=4"; "--mode=tp"). NULL: it is not
+/* What to do instead of `word`, as it was typed ("--num_workers=4"; "--mode=rpc"). NULL: it is not
  * in the table, or not for these commands. */
 const char *foreign_words_answer(const char *word, unsigned commands);
 

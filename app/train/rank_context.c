@@ -216,6 +216,7 @@ network_options rank_context_network_options(const rank_context *rank)
                              .first_part = share.first_part,
                              .n_parts = share.n_parts,
                              .shard = share.shard,
+                             .tp = share.tp,
                              .seed = (uint64_t)rank->opts->seed,
                              .label_smoothing = (float)rank->opts->label_smoothing};
 }

@@ -123,6 +123,8 @@ void run_folder_continue_sums(rank_context *rank, const char *began)
                       (uint32_t)hosts);
     if (strcmp(rank->opts->comm_hook, "none") != 0)
         snprintf(now + n, sizeof now - (size_t)n, " with --comm-hook=%s", rank->opts->comm_hook);
+    if (strategy_of(rank->opts)->cuts_model)
+        snprintf(now + n, sizeof now - (size_t)n, " with --mode=%s", rank->opts->mode);
     bool differ = began[0] != '\0' && strcmp(began, now) != 0;
     if (differ && rank->place.rank == 0)
         LOG_I("the run began with sums over %s, and goes on with sums over %s: its bits are not "

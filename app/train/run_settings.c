@@ -109,13 +109,12 @@ static const char *reason(const continuation *c, setting_class class)
     return setting_why(class);
 }
 
-/* Ranks that sum in one order have the same bits. */
+/* Ranks sum in an order of their own, as another number of ranks does. */
 static bool sums_alike(const char *name, const char *was, const char *is)
 {
     const strategy_facts *a = strategy_named(was), *b = strategy_named(is);
     return strcmp(name, "mode") == 0 && a != NULL && b != NULL && !a->is_central &&
-           !b->is_central && !a->is_one_process && !b->is_one_process && !a->cuts_model &&
-           !b->cuts_model;
+           !b->is_central && !a->is_one_process && !b->is_one_process;
 }
 
 static void tell(continuation *c, const char *name, const char *was, const char *is,

@@ -97,7 +97,7 @@ status strategy_place(const options *opts, int rank, int world_size, mesh *out)
     if (opts->mesh != NULL && how->axis == NULL)
         return FAIL(STATUS_INVALID,
                     "--mesh=%.60s: with --mode=%s all ranks lie along dp: leave it out, or give "
-                    "--mode=pipeline for the axis pp",
+                    "--mode=pipeline for the axis pp, --mode=tp for tp",
                     opts->mesh, how->name);
     status st = mesh_place(opts->mesh, how->axis, rank, world_size, out);
     return st == STATUS_OK ? st : status_context(st, "--mesh, with --mode=%s", how->name);
@@ -253,6 +253,26 @@ status strategy_ranks_average_gradients(rank_context *rank)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
     return process_group_run(rank->mesh.dp.group, &mean, rank->dev->stream);
+}
+
+status strategy_ranks_sum_wish(rank_context *rank, void *self)
+{
+    float *wish = rank->gradients + network_count(rank->net);
+    const collective c = {.kind = COLLECTIVE_ALL_REDUCE,
+                          .op = REDUCE_SUM,
+                          .type = DTYPE_F32,
+                          .in = wish,
+                          .out = wish,
+                          .count = PREEMPT_FLOATS,
+                          .label = "the wish to stop"};
+    (void)self;
+    TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
+    return process_group_run(rank->mesh.model.group, &c, rank->dev->stream);
+}
+
+float *strategy_ranks_arena(const rank_context *rank, size_t arena)
+{
+    return checkpoint_arena(rank->net, strategy_optimizer(rank->strategy), arena);
 }
 
 const char *strategy_ranks_backend(const rank_context *rank, void *self)
@@ -535,7 +555,7 @@ status strategy_evaluate(strategy *s, const batch *in)
     if (in == NULL)
         return STATUS_OK;
     TRY(network_forward(s->rank->net, in, NETWORK_EVAL));
-    return network_score(s->rank->net);
+    return s->rank->sharing.scores ? network_score(s->rank->net) : STATUS_OK;
 }
 
 status strategy_is_finite(strategy *s, bool *out)

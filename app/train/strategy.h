@@ -12,6 +12,7 @@
  *           are gathered when it computes (fully_shard)
  *   pipeline  processes; each has some of the layers, and pieces of the batch go through them
  *   model   one process; each device has some of the layers, and the whole batch goes through them
+ *   tp      processes; each has a part of two linear layers, and they add up its outputs
  *   single  one process, the whole batch
  *
  * A strategy is a file that fills in the table of strategy_ops.h. Others use it through these
@@ -50,8 +51,9 @@ typedef struct strategy_facts {
     int least_ranks;           /* that make sense; 0: 1 */
     bool is_central;           /* gradients are added up in one place, in an order of its own: other
                                   numbers of devices give other bits */
-    const char *axis;     /* of --mesh, along which ranks share a network; NULL: there is none */
-    bool cuts_model;      /* a device has a part of the network: --batch-size is all of theirs */
+    const char *axis; /* of --mesh, along which ranks share a network; NULL: there is none */
+    bool cuts_model;  /* a device has a part of the network: --batch-size is all of theirs */
+    int (*most_ranks)(model_kind kind); /* that share a network; NULL: any number */
     bool has_server;      /* rank 0 has no samples, and no rank may come or go: not elastic */
     bool can_be_captured; /* one thread enqueues all of a step: a graph can record it */
 } strategy_facts;
@@ -61,7 +63,8 @@ typedef struct strategy_facts {
     ROW(SINGLE, single) \
     ROW(DP, dp) \
     ROW(DDP, ddp) \
-    ROW(PS, ps) ROW(ZERO1, zero1) ROW(FSDP, fsdp) ROW(PIPELINE, pipeline) ROW(MODEL, model)
+    ROW(PS, ps) \
+    ROW(ZERO1, zero1) ROW(FSDP, fsdp) ROW(PIPELINE, pipeline) ROW(TP, tp) ROW(MODEL, model)
 
 #define STRATEGY_KIND(kind, table) STRATEGY_##kind,
 typedef enum strategy_kind { STRATEGIES(STRATEGY_KIND) STRATEGY_COUNT } strategy_kind;
@@ -80,6 +83,7 @@ typedef struct data_sharing {
 typedef struct network_share {
     int first_part, n_parts; /* network_options */
     size_t shard;            /* likewise */
+    network_tp tp;           /* likewise */
     size_t gradients;        /* floats: its parameters', and PREEMPT_FLOATS or more after them */
     size_t parameters;       /* likewise, if they travel; 0: the network makes its own */
     int pieces;              /* of a batch, each with a forward of its own */

@@ -103,6 +103,13 @@ status strategy_ranks_average_gradients(rank_context *rank);
 /* Rank `root`'s parameters become those of all that have the same part of the network. */
 status strategy_ranks_share_parameters(rank_context *rank, void *self, int root);
 
+/* The wish to stop, where no gradients travel to take it along: the sum over the ranks
+ * of a network. */
+status strategy_ranks_sum_wish(rank_context *rank, void *self);
+
+/* This rank's memory of an arena (checkpoint_access); NULL: it has nothing of it. */
+float *strategy_ranks_arena(const rank_context *rank, size_t arena);
+
 /* Through the ranks' process group. */
 const char *strategy_ranks_backend(const rank_context *rank, void *self);
 device_use strategy_ranks_use(const rank_context *rank, void *self, int index);

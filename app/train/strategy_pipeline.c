@@ -321,15 +321,7 @@ static status run_micro_batches(rank_context *rank, pipeline *p, const batch *wh
  * with the gradients.) */
 static status tell_all(rank_context *rank)
 {
-    const collective wish = {.kind = COLLECTIVE_ALL_REDUCE,
-                             .op = REDUCE_SUM,
-                             .type = DTYPE_F32,
-                             .in = rank->gradients + network_count(rank->net),
-                             .out = rank->gradients + network_count(rank->net),
-                             .count = PREEMPT_FLOATS,
-                             .label = "the wish to stop"};
-    TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
-    TRY(process_group_run(rank->mesh.model.group, &wish, rank->dev->stream));
+    TRY(strategy_ranks_sum_wish(rank, NULL));
     return process_group_broadcast(rank->mesh.model.group, (void *)network_totals(rank->net),
                                    sizeof(score), DTYPE_U8, rank->mesh.model.world_size - 1,
                                    rank->dev->stream);
@@ -371,14 +363,9 @@ static status evaluate(rank_context *rank, void *self, const batch *in)
     return p->stage + 1 == p->stages ? network_score(f->net) : STATUS_OK;
 }
 
-static float *arena_of(rank_context *rank, size_t arena)
-{
-    return checkpoint_arena(rank->net, strategy_optimizer(rank->strategy), arena);
-}
-
 static status read_own(rank_context *rank, size_t arena, float *own)
 {
-    TRY(network_export(rank->net, arena_of(rank, arena), own));
+    TRY(network_export(rank->net, strategy_ranks_arena(rank, arena), own));
     return process_group_send(rank->mesh.model.group, own, network_count(rank->net), DTYPE_F32, 0,
                               NULL);
 }
@@ -387,7 +374,7 @@ static status write_own(rank_context *rank, size_t arena, float *own)
 {
     TRY(process_group_recv(rank->mesh.model.group, own, network_count(rank->net), DTYPE_F32, 0,
                            NULL));
-    return network_import(rank->net, own, arena_of(rank, arena));
+    return network_import(rank->net, own, strategy_ranks_arena(rank, arena));
 }
 
 /* Rank 0's stage is the first: its parameters begin the model's. The other stages of its pipeline
@@ -405,7 +392,7 @@ static status read_state(rank_context *rank, void *self, size_t arena, float *ho
         free(own);
         return st;
     }
-    TRY(network_export(rank->net, arena_of(rank, arena), host));
+    TRY(network_export(rank->net, strategy_ranks_arena(rank, arena), host));
     for (int stage = 1; stage < rank->mesh.model.world_size; stage++) {
         size_t at = strategy_stage_range(rank, stage, &count);
         TRY(process_group_recv(rank->mesh.model.group, host + at, count, DTYPE_F32, stage, NULL));
@@ -426,7 +413,7 @@ static status write_state(rank_context *rank, void *self, size_t arena, const fl
         free(own);
         return st;
     }
-    TRY(network_import(rank->net, host, arena_of(rank, arena)));
+    TRY(network_import(rank->net, host, strategy_ranks_arena(rank, arena)));
     for (int stage = 1; stage < rank->mesh.model.world_size; stage++) {
         size_t at = strategy_stage_range(rank, stage, &count);
         TRY(process_group_send(rank->mesh.model.group, host + at, count, DTYPE_F32, stage, NULL));
@@ -454,7 +441,8 @@ const strategy_ops strategy_pipeline = {
               .unit = "stage",
               .least_ranks = 2,
               .axis = "pp",
-              .cuts_model = true},
+              .cuts_model = true,
+              .most_ranks = network_parts},
     .check = check,
     .open = open_stage,
     .close = close_stage,

@@ -111,12 +111,6 @@ static status optimizer_step_of_slice(rank_context *rank, void *self)
     return process_group_run(rank->group, &c, rank->dev->stream);
 }
 
-/* slice_count floats of one of the optimizer's states; NULL: a slice of padding has none. */
-static float *own_state(const rank_context *rank, size_t arena)
-{
-    return checkpoint_arena(rank->net, strategy_optimizer(rank->strategy), arena);
-}
-
 /* Host memory for a slice, and on rank 0 for all of them; in one block, which `own` begins. */
 static status alloc_slices(const rank_context *rank, float **own, float **all)
 {
@@ -130,7 +124,7 @@ static status alloc_slices(const rank_context *rank, float **own, float **all)
 static status gather_slices(rank_context *rank, size_t arena, float *own, float *all)
 {
     device *dev = rank->dev;
-    const float *state = own_state(rank, arena);
+    const float *state = strategy_ranks_arena(rank, arena);
     const collective c = {.kind = COLLECTIVE_GATHER,
                           .type = DTYPE_F32,
                           .in = own,
@@ -160,7 +154,7 @@ static status read_state(rank_context *rank, void *self, size_t arena, float *ho
 static status scatter_slices(rank_context *rank, size_t arena, float *own, const float *all)
 {
     device *dev = rank->dev;
-    float *state = own_state(rank, arena);
+    float *state = strategy_ranks_arena(rank, arena);
     const collective c = {.kind = COLLECTIVE_SCATTER,
                           .type = DTYPE_F32,
                           .in = rank->place.rank == 0 ? all : NULL,

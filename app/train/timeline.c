@@ -128,6 +128,7 @@ status timeline_enter(timeline *t, moment m)
     bool on_stream = t->clock == TIMELINE_OF_STREAM && t->counts;
     if (t->clock == TIMELINE_OF_HOST)
         count(t, m);
+    t->entered = m;
     rank_status_enter(t->page, m);
     TRY(device_span_switch(t->dev, facts->name, on_stream ? &t->ns[facts->phase] : NULL));
     if (t->slow_ms > 0 && (m == MOMENT_FORWARD || m == MOMENT_BACKWARD))

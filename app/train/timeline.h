@@ -73,6 +73,7 @@ typedef struct timeline {
     int64_t ns[N_PHASES]; /* in the epochs so far */
     bool counts;          /* else time is no phase's */
     moment now;
+    moment entered;   /* the latest, by whatever clock */
     int64_t since_ns; /* by the host's clock */
     int64_t slow_ms;  /* --inject=slow: so much longer a forward or a backward takes */
     skew skew;

@@ -37,6 +37,7 @@ static const moment_facts FACTS[N_MOMENTS] = {
     [MOMENT_STAGE]       = {"stage",       "waiting for a stage",      MOMENT_WAITING,     false},
     [MOMENT_PUSH]        = {"push",        "pushing or pulling",       MOMENT_REDUCE,      false},
     [MOMENT_SERVE]       = {"serve",       "waiting for a push",       MOMENT_WAITING,     false},
+    [MOMENT_PARTIAL]     = {"partial",     "summing parts",            MOMENT_REDUCE,      true},
     [MOMENT_DDP_WAIT]    = {"ddp_wait",    "after the backward pass",  MOMENT_REDUCE,      true},
     [MOMENT_GRAPH]       = {"graph",       "replaying a step",         MOMENT_ACCELERATOR, false},
     [MOMENT_BETWEEN]     = {NULL,          "between two steps",        MOMENT_LOAD,        false},

@@ -41,6 +41,7 @@ typedef enum moment {
     MOMENT_STAGE,    /* a pipeline's stage waits for another one */
     MOMENT_PUSH,     /* gradients to an asynchronous parameter server, or parameters from it */
     MOMENT_SERVE,    /* there: the server waits for a push, a trainer for its answer */
+    MOMENT_PARTIAL,  /* tp: the sums of what each rank has a part of */
     MOMENT_DDP_WAIT, /* for the gradients that backward has not hidden */
     MOMENT_GRAPH,    /* a recorded step is replayed */
     MOMENT_BETWEEN,  /* two steps */

@@ -164,6 +164,8 @@ static const struct {
     {2, {"--mode=fsdp", "--devices=0,1", "--batch-size=10", "--backend=shm"}, "shm", "off"},
     {2, {"--mode=model", "--devices=0,1", "--batch-size=10", "--accum=2"}, "none", "off"},
     {3, {"--mode=model", "--devices=0,1,2", "--batch-size=20"}, "none", "bf16"},
+    {2, {"--mode=tp", "--devices=0,1", "--batch-size=20"}, "nccl", "off"},
+    {2, {"--mode=tp", "--devices=0,1", "--batch-size=20", "--backend=shm"}, "shm", "off"},
 };
 enum { N_MODES = sizeof MODES / sizeof MODES[0] };
 

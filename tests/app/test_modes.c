@@ -429,6 +429,78 @@ static double number_after(const program *p, const char *words)
     return strtod(at + strlen(words), NULL);
 }
 
+/* What shards have; sums of two and three parts in another order leave 1.6e-7 of the largest weight
+ * (0 to 1.6e-7 was seen), a wrong mask of dropout or a shard's wrong weight 1e-2 and more. */
+START_TEST(shards_equal_one_process)
+{
+    static const char *const models[] = {"mlp", "cnn", "speedrun"};
+    static const char *const ranks[] = {"--nproc-per-node=2", "--nproc-per-node=3",
+                                        "--nproc-per-node=4"};
+    const char *model = models[_i % 3];
+    train_and_close(model, 0,
+                    WORDS(UNEVEN, "--mode=single", "--batch-size=24", "--run-dir", "one"));
+    program p = train(model, 0,
+                      WORDS(UNEVEN, "--mode=tp", ranks[(_i + _i / 3) % 3],
+                            _i < 3 ? "--batch-size=24" : "--batch-size=12",
+                            _i < 3 ? "--accum=1" : "--accum=2",
+                            _i < 3 || !has_backend("gloo") ? "--backend=shm" : "--backend=gloo",
+                            "--run-dir", "many"));
+    double off = model_file_difference(test_folder_path("many"), test_folder_path("one"));
+    ck_assert_msg(off < 1e-6, "%s: weights differ by %g", model, off);
+    ck_assert(training_number(p.out, "global_batch") == 24);
+    ck_assert(training_number(p.out, "images_per_epoch") == 90);
+    program_close(&p);
+}
+END_TEST
+
+static void go_on(const char *folder, const char *const *flags)
+{
+    const char *argv[MAX_WORDS] = {"train",       "--quiet",
+                                   "--threads=1", "--seed=3",
+                                   "--model=cnn", "--optimizer=adam",
+                                   "--limit=96",  "--global-batch-size=24",
+                                   "--run-dir",   folder};
+    int n = 0;
+    while (argv[n] != NULL)
+        n++;
+    for (int i = 0; flags[i] != NULL; i++)
+        argv[n++] = flags[i];
+    program p = program_run_with(NULL, argv);
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+}
+
+/* All that a rank gives a checkpoint comes back to it; what all ranks have, from rank 0. */
+START_TEST(resumed_shards_have_the_same_bits)
+{
+    const char *three[] = {"--mode=tp", "--nproc-per-node=3"};
+    go_on("one", WORDS(three[0], three[1], "--epochs=2"));
+    go_on("many", WORDS(three[0], three[1], "--epochs=1"));
+    go_on("many", WORDS(three[0], three[1], "--epochs=2", "--resume"));
+    model_file_assert_same_bits("many", "one");
+    ck_assert_int_eq(system("cmp one/checkpoints/best/optimizer.safetensors "
+                            "many/checkpoints/best/optimizer.safetensors"),
+                     0);
+}
+END_TEST
+
+/* One process, three shards, two, ranks with whole networks, and shards again; then --init. */
+START_TEST(shards_and_whole_states_resume_each_other)
+{
+    go_on("one", WORDS("--mode=single", "--epochs=5"));
+    go_on("many", WORDS("--mode=single", "--epochs=1"));
+    go_on("many", WORDS("--mode=tp", "--nproc-per-node=3", "--epochs=2", "--resume"));
+    go_on("many", WORDS("--mode=tp", "--nproc-per-node=2", "--epochs=3", "--resume"));
+    go_on("many", WORDS("--mode=ddp", "--nproc-per-node=2", "--epochs=4", "--resume"));
+    go_on("many", WORDS("--mode=tp", "--nproc-per-node=3", "--epochs=5", "--resume"));
+    assert_same_weights("cnn", 1, "resumed shards");
+    go_on("one2", WORDS("--mode=single", "--epochs=1", "--init=one"));
+    go_on("many2", WORDS("--mode=tp", "--nproc-per-node=2", "--epochs=1", "--init=one"));
+    double off = model_file_norm_difference(test_folder_path("many2"), test_folder_path("one2"));
+    ck_assert_msg(off < 5e-4, "weights differ by %g", off);
+}
+END_TEST
+
 /* MiB of device memory that rank 0 has held at most, less what rank 1 has. */
 static double peak_difference(const program *p)
 {
@@ -573,6 +645,7 @@ static const struct {
     {"--mode=fsdp", "--nproc-per-node=3", 1},
     {"--mode=pipeline", "--nproc-per-node=3", 1},
     {"--mode=model", "--replicas=3", -1},
+    {"--mode=tp", "--nproc-per-node=3", 1},
 };
 enum { N_STOPS = sizeof STOPS / sizeof STOPS[0] };
 
@@ -751,6 +824,11 @@ static const struct {
     {{"--mode=model", "--nproc-per-node=2"}, {"--mode=model", "2 ranks", "--replicas=2"}},
     {{"--mode=model", "--clip-grad-norm=1"}, {"--clip-grad-norm", "device"}},
     {{"--mode=model", "--amp=fp16"}, {"--amp=fp16", "--amp=bf16"}},
+    {{"--mode=tp"}, {"--mode=tp", "--nproc-per-node=2"}},
+    {{"--mode=tp", "--world-size=9"}, {"cnn", "8 ranks", "9", "--nproc-per-node=8"}},
+    {{"--mode=tp", "--world-size=2", "--scale-lr"}, {"--scale-lr", "--lr"}},
+    {{"--mode=tp", "--world-size=2", "--clip-grad-norm=1"}, {"--clip-grad-norm", "norm"}},
+    {{"--mode=tp", "--world-size=2", "--amp=fp16"}, {"--amp=fp16", "--amp=bf16"}},
     {{"--mode=zero1", "--world-size=2", "--comm-hook=bf16"}, {"--comm-hook", "ddp"}},
     {{"--mode=ps", "--world-size=2", "--sync-every=4"}, {"--sync-every=4", "--mode=ddp", "ps"}},
     {{"--comm-hook=bf16", "--sync-every=4"}, {"--comm-hook=bf16", "--sync-every=4", "leave"}},
@@ -815,6 +893,9 @@ int main(void)
     tcase_add_loop_test(weights, a_pipeline_equals_one_process, 0, 6);
     tcase_add_loop_test(weights, a_pipelines_steps_have_the_loss_of_one_process, 0, 2);
     tcase_add_test(weights, stages_resume_and_begin_as_one_process);
+    tcase_add_loop_test(weights, shards_equal_one_process, 0, 6);
+    tcase_add_test(weights, resumed_shards_have_the_same_bits);
+    tcase_add_test(weights, shards_and_whole_states_resume_each_other);
     tcase_add_test(weights, only_the_server_has_the_optimizers_state);
     tcase_add_test(weights, each_rank_has_the_state_of_its_slice);
     tcase_add_test(weights, each_rank_has_a_slice_of_all);

@@ -27,6 +27,7 @@ static const struct {
     {"--mode=fsdp", "--nproc-per-node=2", 2, 1, 2, 48, "gather reduce"},
     {"--mode=pipeline", "--nproc-per-node=2", 2, 1, 2, 24, "reduce"},
     {"--mode=model", "--replicas=2", 1, 2, 2, 24, "scatter gather"},
+    {"--mode=tp", "--nproc-per-node=2", 2, 1, 2, 24, "reduce"},
 };
 enum { N_RUNS = sizeof RUNS / sizeof RUNS[0] };
 
@@ -125,6 +126,7 @@ START_TEST(bytes_are_those_of_the_algorithm)
     double passed = 24 * 512 * 4 + 4, totals = 32;
     /* The same of two devices; the batch's pixels and positions go to the first one. */
     double on = 24 * 512 * 4, back = on + 24 * (PIXELS * 4 + 4);
+    double summed = 24 * 512 * 4 + 4; /* fc2's output, by a ring of two; the wish to stop */
     const double want[N_RUNS][4] = {
         {0, 0, 0, 0},
         {2 * 4.0 * MLP + 16 * row, 2 * 4.0 * MLP + 16 * CLASSES * 4, 2 * 4.0 * MLP + 16 * row,
@@ -135,6 +137,7 @@ START_TEST(bytes_are_those_of_the_algorithm)
         {sharded, sharded, sharded, sharded},
         {passed, passed + totals, passed + totals, passed + totals},
         {on, back, back, back},
+        {summed, summed, summed, summed},
     };
     static const char *const keys[] = {"sent", "received", "sent_busiest", "received_busiest"};
     for (int i = 0; i < 4; i++)

@@ -150,6 +150,7 @@ START_TEST(every_mode_is_traced)
                                            {"zero1", "--nproc-per-node", "2"},
                                            {"fsdp", "--nproc-per-node", "2"},
                                            {"pipeline", "--nproc-per-node", "2"},
+                                           {"tp", "--nproc-per-node", "2"},
                                            {"model", "--replicas", "2"},
                                            {"single", "--nproc-per-node", "1"}};
     const char *const *m = modes[_i];
@@ -160,7 +161,7 @@ START_TEST(every_mode_is_traced)
     trace_file_check(doc);
     expect_covered(doc, 0, WORDS("step"),
                    WORDS("data", "broadcast", "scatter", "forward", "gather", "backward", "reduce",
-                         "stage", "optimizer"));
+                         "stage", "partial", "optimizer"));
     bool pipeline = strcmp(m[0], "pipeline") == 0; /* whose rank 0 has fc1 alone */
     expect(doc, 0, pipeline ? "fc1" : "fc2", "backward",
            pipeline  ? 4 * 6
@@ -331,7 +332,7 @@ int main(void)
     TCase *runs = suite_case(suite, "runs", 120);
     tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, a_trace_holds_all_of_a_run, 0, 6);
-    tcase_add_loop_test(runs, every_mode_is_traced, 0, 7);
+    tcase_add_loop_test(runs, every_mode_is_traced, 0, 8);
     tcase_add_test(runs, trace_steps_bounds_what_is_kept);
     tcase_add_test(runs, a_trace_changes_no_bit);
     tcase_add_loop_test(runs, survivors_of_a_failure_leave_a_trace, 0, 2);
