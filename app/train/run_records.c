@@ -672,9 +672,9 @@ static status count_step(run_records *r)
     device_use step = {.sent_bytes = after.sent_bytes - r->before.sent_bytes,
                        .received_bytes = after.received_bytes - r->before.received_bytes};
     if (!to->graph || step.sent_bytes > 0 || step.received_bytes > 0)
-        r->moved = step;
-    to->moved.sent_bytes += r->moved.sent_bytes;
-    to->moved.received_bytes += r->moved.received_bytes;
+        r->moved[r->is_short] = step;
+    to->moved.sent_bytes += r->moved[r->is_short].sent_bytes;
+    to->moved.received_bytes += r->moved[r->is_short].received_bytes;
     if (++to->steps > 1)
         return STATUS_OK;
     TRY(dev->ops->synchronize(dev));
@@ -717,6 +717,8 @@ void run_records_step_begins(run_records *r, const position *at, int step)
 {
     log_step_begins(r, at, step);
     r->before = strategy_use(r->rank->strategy, 0);
+    r->is_short =
+        loader_step_samples(r->rank->loader, step) < loader_step_samples(r->rank->loader, 0);
 }
 
 status run_records_step_ends(run_records *r)

@@ -141,9 +141,11 @@ typedef struct run_records {
     step_facts late;
     bool shows, keeps; /* who wants to hear of it: the log, metrics */
 
-    int64_t rate_since_ns;    /* a step's images_per_s counts from here, and */
-    uint32_t rate_since;      /* from this many of the epoch's samples on */
-    device_use before, moved; /* before the step; by a step like the last one enqueued */
+    int64_t rate_since_ns; /* a step's images_per_s counts from here, and */
+    uint32_t rate_since;   /* from this many of the epoch's samples on */
+    device_use before;     /* the step */
+    device_use moved[2];   /* by the last full step that was enqueued; by the last shorter one */
+    bool is_short;         /* the step has fewer samples than a full one */
 } run_records;
 
 /* `rank` is open, and borrowed. run_records_close accepts a zeroed one. STATUS_IO,
