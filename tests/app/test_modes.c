@@ -453,6 +453,19 @@ START_TEST(shards_equal_one_process)
 }
 END_TEST
 
+/* Two rows of shards, each with batches of its own. */
+START_TEST(rows_of_shards_equal_one_process)
+{
+    const char *mesh[] = {"--mode=tp", "--nproc-per-node=4", "--mesh=dp=2,tp=2"};
+    train_and_close("cnn", 0,
+                    WORDS(UNEVEN, "--mode=single", "--batch-size=24", "--run-dir", "one"));
+    train_and_close(
+        "cnn", 0, WORDS(UNEVEN, mesh[0], mesh[1], mesh[2], "--batch-size=12", "--run-dir", "many"));
+    double off = model_file_difference(test_folder_path("many"), test_folder_path("one"));
+    ck_assert_msg(off < 1e-6, "weights differ by %g", off);
+}
+END_TEST
+
 static void go_on(const char *folder, const char *const *flags)
 {
     const char *argv[MAX_WORDS] = {"train",       "--quiet",
@@ -894,6 +907,7 @@ int main(void)
     tcase_add_loop_test(weights, a_pipelines_steps_have_the_loss_of_one_process, 0, 2);
     tcase_add_test(weights, stages_resume_and_begin_as_one_process);
     tcase_add_loop_test(weights, shards_equal_one_process, 0, 6);
+    tcase_add_test(weights, rows_of_shards_equal_one_process);
     tcase_add_test(weights, resumed_shards_have_the_same_bits);
     tcase_add_test(weights, shards_and_whole_states_resume_each_other);
     tcase_add_test(weights, only_the_server_has_the_optimizers_state);
