@@ -97,7 +97,7 @@ status strategy_place(const options *opts, int rank, int world_size, mesh *out)
     if (opts->mesh != NULL && how->axis == NULL)
         return FAIL(STATUS_INVALID,
                     "--mesh=%.60s: with --mode=%s all ranks lie along dp: leave it out, or give "
-                    "--mode=pipeline for the axis pp, --mode=tp for tp",
+                    "--mode=pipeline (axis pp), tp or fsdp",
                     opts->mesh, how->name);
     status st = mesh_place(opts->mesh, how->axis, rank, world_size, out);
     return st == STATUS_OK ? st : status_context(st, "--mesh, with --mode=%s", how->name);

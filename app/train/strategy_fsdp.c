@@ -69,9 +69,13 @@ typedef struct fsdp {
 
 static status check(const options *opts, int world_size)
 {
-    if (world_size < 2)
-        return FAIL(STATUS_INVALID, "--mode=fsdp: one rank has nothing to share: give "
-                                    "--nproc-per-node=2 or more, or --mode=single");
+    mesh placed;
+    TRY(strategy_place(opts, 0, world_size, &placed));
+    if (placed.model.world_size < 2)
+        return FAIL(STATUS_INVALID,
+                    "--mode=fsdp: one rank has nothing to share: give "
+                    "--nproc-per-node=2 or more, or --mode=%s",
+                    world_size > 1 ? "ddp" : "single");
     if (opts->clip_grad_norm > 0)
         return FAIL(STATUS_INVALID, "--mode=fsdp: with --clip-grad-norm each rank would know the "
                                     "norm of its own slice only: leave it out, or give "
@@ -90,7 +94,7 @@ static size_t round_up(size_t count, size_t to)
 /* The last unit has the wish to stop behind its gradients. */
 static fsdp_layout layout_of(const rank_context *rank)
 {
-    size_t world_size = (size_t)rank->place.world_size;
+    size_t world_size = (size_t)rank->mesh.model.world_size;
     fsdp_layout all = {.n = network_parts(rank->settings.model)};
     ASSERT(all.n <= NETWORK_MAX_PARAMETERS);
     for (int i = 0; i < all.n; i++) {
@@ -127,7 +131,7 @@ static void share_network(const rank_context *rank, network_share *out)
 static status copy_own(const fsdp *f, const fsdp_unit *u, copy_op *copy, float *to,
                        const float *from)
 {
-    size_t begin = u->slice * (size_t)f->rank->place.rank;
+    size_t begin = u->slice * (size_t)f->rank->mesh.model.rank;
     size_t at = begin < u->count ? begin : u->count, left = u->count - at;
     size_t count = left < u->slice ? left : u->slice;
     return copy(f->rank->dev, to + u->shard, from + at, count * sizeof *to);
@@ -154,7 +158,7 @@ static status await_oldest(fsdp *f)
 {
     int64_t ns = 0;
     const fsdp_work *w = &f->works[f->awaited++ % MAX_WORKS];
-    TRY(process_group_wait(f->rank->group, w->work, &ns));
+    TRY(process_group_wait(f->rank->mesh.model.group, w->work, &ns));
     f->comm_ns += f->moment != MOMENT_EVALUATION ? ns : 0;
     return w->reduces == f->layout.n - 1 ? take_last(f, room_of(f, w->reduces)) : STATUS_OK;
 }
@@ -176,7 +180,7 @@ static status launch(fsdp *f, const collective *c, int reduces)
     fsdp_work *w = &f->works[f->launched % MAX_WORKS];
     ASSERT(f->launched - f->awaited < MAX_WORKS);
     w->reduces = reduces;
-    TRY(process_group_launch(f->rank->group, c, f->rank->dev->stream, &w->work));
+    TRY(process_group_launch(f->rank->mesh.model.group, c, f->rank->dev->stream, &w->work));
     f->launched++;
     return STATUS_OK;
 }
@@ -216,7 +220,8 @@ static status take_room(void *self, int unit, float **out)
     TRY(await(f, f->launched, MOMENT_REDUCE));
     *out = room_of(f, unit);
     ASSERT(*out != f->buffers[1] ||
-           f->layout.units[unit].slice * (size_t)f->rank->place.world_size <= f->layout.buffers[1]);
+           f->layout.units[unit].slice * (size_t)f->rank->mesh.model.world_size <=
+               f->layout.buffers[1]);
     for (int i = 0; i < BUFFERS; i++)
         if (f->buffers[i] == *out)
             f->held[i] = NO_UNIT;
@@ -228,7 +233,7 @@ static status reduce(void *self, int unit)
 {
     fsdp *f = self;
     device *dev = f->rank->dev;
-    size_t world_size = (size_t)f->rank->place.world_size;
+    size_t world_size = (size_t)f->rank->mesh.model.world_size;
     const fsdp_unit *u = &f->layout.units[unit];
     bool all = unit + 1 == f->layout.n;
     float *room = room_of(f, unit);
@@ -296,11 +301,29 @@ static status forward_backward(rank_context *rank, void *self, const step_batch 
     return network_backward(rank->net, !b->first, NULL, NULL);
 }
 
+static status average(rank_context *rank, float *data, size_t count, const char *label)
+{
+    const collective mean = {.kind = COLLECTIVE_ALL_REDUCE,
+                             .op = REDUCE_SUM,
+                             .type = DTYPE_F32,
+                             .in = data,
+                             .out = data,
+                             .count = count,
+                             .prescale = 1.0f / (float)rank->mesh.dp.world_size,
+                             .label = label};
+    return process_group_run(rank->mesh.dp.group, &mean, rank->dev->stream);
+}
+
+/* In a mesh, then, of ranks with the same slices (PyTorch's hybrid sharding). */
 static status synchronize(rank_context *rank, void *self)
 {
     fsdp *f = self;
-    (void)rank;
-    return await(f, f->launched, MOMENT_REDUCE);
+    TRY(await(f, f->launched, MOMENT_REDUCE));
+    if (rank->mesh.dp.group == NULL)
+        return STATUS_OK;
+    TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
+    TRY(average(rank, rank->gradients, f->layout.shard, "gradients of the same slices"));
+    return average(rank, rank->parameters + f->layout.shard, PREEMPT_FLOATS, "the wish to stop");
 }
 
 /* A rank that has no batch left gathers what the others need. */
@@ -326,7 +349,7 @@ static status move_unit(fsdp *f, int unit, network_order way, float *state, floa
     rank_context *rank = f->rank;
     const device_ops *ops = rank->dev->ops;
     const fsdp_unit *u = &f->layout.units[unit];
-    size_t slice_bytes = sizeof(float) * u->slice, slices = (size_t)rank->place.world_size;
+    size_t slice_bytes = sizeof(float) * u->slice, slices = (size_t)rank->mesh.model.world_size;
     bool reads = way == NETWORK_EXPORT;
     float *own = NULL;
     TRY(memory_alloc(slice_bytes * (host != NULL ? 1 + slices : 1), (void **)&own));
@@ -341,7 +364,7 @@ static status move_unit(fsdp *f, int unit, network_order way, float *state, floa
                 : host != NULL ? network_reorder_unit(rank->net, unit, host, all, way)
                                : STATUS_OK;
     if (st == STATUS_OK)
-        st = process_group_run(rank->group, &c, NULL);
+        st = process_group_run(rank->mesh.model.group, &c, NULL);
     if (st == STATUS_OK && !reads)
         st = ops->upload(rank->dev, state, own, slice_bytes);
     else if (st == STATUS_OK && host != NULL)
@@ -353,6 +376,8 @@ static status move_unit(fsdp *f, int unit, network_order way, float *state, floa
 static status move_state(fsdp *f, size_t arena, network_order way, float *host)
 {
     network *net = f->rank->net;
+    if (f->rank->mesh.dp.rank > 0) /* they have what rank 0's row has */
+        return STATUS_OK;
     float *state = checkpoint_arena(net, strategy_optimizer(f->rank->strategy), arena);
     for (int i = 0; i < f->layout.n; i++) {
         const fsdp_unit *u = &f->layout.units[i];
@@ -374,13 +399,6 @@ static status write_state(rank_context *rank, void *self, size_t arena, const fl
     return move_state(self, arena, NETWORK_IMPORT, (float *)(uintptr_t)host);
 }
 
-/* Each rank has drawn its own parameters, or write_state has brought them. */
-static status keep_state(rank_context *rank, void *self, int root)
-{
-    (void)rank, (void)self, (void)root;
-    return STATUS_OK;
-}
-
 static int64_t comm_ns(const rank_context *rank, void *self, int64_t exposed_ns)
 {
     (void)exposed_ns;
@@ -398,11 +416,13 @@ static void describe(const rank_context *rank, void *self, FILE *out)
     const fsdp_layout *l = &f->layout;
     fprintf(out,
             "each rank has, and steps, 1/%d of the parameters, %.2f MB, with their gradients\n",
-            rank->place.world_size, mb(network_model_count(rank->net)));
+            rank->mesh.model.world_size, mb(network_model_count(rank->net)));
     fputs("and optimizer state; a layer is gathered when it computes, the next meanwhile:\n", out);
     fprintf(out, "%.2f MB have room for both, and in backward for their gradients\n",
             mb(l->buffers[0] + l->buffers[1]));
     fputs("gradients are averaged over all ranks, layer by layer, a slice to each rank\n", out);
+    if (rank->mesh.dp.group != NULL)
+        fputs("and then over the rows: ranks with the same slices\n", out);
     if (f->gradients != NULL)
         fprintf(out, "before that each rank adds up its own of all batches: %.2f MB\n",
                 mb(l->padded));
@@ -413,12 +433,12 @@ const strategy_ops strategy_fsdp = {
               .title = "mode fsdp, ranks",
               .unit = "rank",
               .least_ranks = 2,
+              .axis = "fsdp",
               .can_be_captured = true},
     .check = check,
     .open = open_shard,
     .close = free,
     .network = share_network,
-    .share_state = keep_state,
     .read_state = read_state,
     .write_state = write_state,
     .forward_backward = forward_backward,

@@ -453,16 +453,23 @@ START_TEST(shards_equal_one_process)
 }
 END_TEST
 
-/* Two rows of shards, each with batches of its own. */
+/* Two rows of shards, each with batches of its own; both go on from a checkpoint. */
 START_TEST(rows_of_shards_equal_one_process)
 {
-    const char *mesh[] = {"--mode=tp", "--nproc-per-node=4", "--mesh=dp=2,tp=2"};
-    train_and_close("cnn", 0,
-                    WORDS(UNEVEN, "--mode=single", "--batch-size=24", "--run-dir", "one"));
+    static const char *const meshes[][3] = {
+        {"--mode=tp", "--mesh=dp=2,tp=2", "--batch-size=12"},
+        {"--mode=fsdp", "--mesh=dp=2,fsdp=2", "--batch-size=6"}};
+    const char *const *mesh = meshes[_i];
     train_and_close(
-        "cnn", 0, WORDS(UNEVEN, mesh[0], mesh[1], mesh[2], "--batch-size=12", "--run-dir", "many"));
+        "cnn", 0,
+        WORDS("--limit=92", "--mode=single", "--batch-size=24", "--epochs=2", "--run-dir", "one"));
+    for (int i = 0; i < 2; i++)
+        train_and_close("cnn", 0,
+                        WORDS("--limit=92", mesh[0], mesh[1], mesh[2], "--nproc-per-node=4",
+                              i == 0 ? "--epochs=1" : "--epochs=2", "--resume=auto", "--run-dir",
+                              "many"));
     double off = model_file_difference(test_folder_path("many"), test_folder_path("one"));
-    ck_assert_msg(off < 1e-6, "weights differ by %g", off);
+    ck_assert_msg(off < 1e-6, "%s: weights differ by %g", mesh[1], off);
 }
 END_TEST
 
@@ -829,6 +836,7 @@ static const struct {
     {{"--mode=ddp", "--world-size=4", "--mesh=dp=2,pp=2"}, {"--mesh", "ddp", "--mode=pipeline"}},
     {{"--mode=pipeline", "--world-size=4", "--mesh=dp=3,pp=2"}, {"--mesh", "3 x 2", "are 4"}},
     {{"--mode=pipeline", "--world-size=4", "--mesh=dp=2,tp=2"}, {"dp=ROWS,pp=COLUMNS"}},
+    {{"--mode=fsdp", "--world-size=4", "--mesh=dp=4,fsdp=1"}, {"--mode=fsdp", "--mode=ddp"}},
     {{"--mode=pipeline", "--world-size=4", "--mesh=dp=2,pp=2x"}, {"dp=ROWS,pp=COLUMNS"}},
     {{"--mode=pipeline", "--world-size=2", "--mesh=dp=2,pp=1"}, {"no pipeline", "--mode=ddp"}},
     {{"--mode=pipeline", "--world-size=2", "--scale-lr"}, {"--scale-lr", "--lr"}},
@@ -907,7 +915,7 @@ int main(void)
     tcase_add_loop_test(weights, a_pipelines_steps_have_the_loss_of_one_process, 0, 2);
     tcase_add_test(weights, stages_resume_and_begin_as_one_process);
     tcase_add_loop_test(weights, shards_equal_one_process, 0, 6);
-    tcase_add_test(weights, rows_of_shards_equal_one_process);
+    tcase_add_loop_test(weights, rows_of_shards_equal_one_process, 0, 2);
     tcase_add_test(weights, resumed_shards_have_the_same_bits);
     tcase_add_test(weights, shards_and_whole_states_resume_each_other);
     tcase_add_test(weights, only_the_server_has_the_optimizers_state);
