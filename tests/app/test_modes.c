@@ -462,10 +462,10 @@ START_TEST(rows_of_shards_equal_one_process)
     const char *const *mesh = meshes[_i];
     train_and_close(
         "cnn", 0,
-        WORDS("--limit=92", "--mode=single", "--batch-size=24", "--epochs=2", "--run-dir", "one"));
+        WORDS("--limit=44", "--mode=single", "--batch-size=24", "--epochs=2", "--run-dir", "one"));
     for (int i = 0; i < 2; i++)
         train_and_close("cnn", 0,
-                        WORDS("--limit=92", mesh[0], mesh[1], mesh[2], "--nproc-per-node=4",
+                        WORDS("--limit=44", mesh[0], mesh[1], mesh[2], "--nproc-per-node=4",
                               i == 0 ? "--epochs=1" : "--epochs=2", "--resume=auto", "--run-dir",
                               "many"));
     double off = model_file_difference(test_folder_path("many"), test_folder_path("one"));
