@@ -20,6 +20,7 @@ static const struct {
     bench_run *run;
 } BENCHMARKS[] = {
     {"dp-vs-ddp", dp_vs_ddp_command},
+    {"modes", dp_vs_ddp_command},
     {"scaling", scaling_command}, /* those of operations run as ranks: main starts them */
 };
 enum { COUNT = sizeof BENCHMARKS / sizeof BENCHMARKS[0], MOST_BENCHMARKS = 32 };

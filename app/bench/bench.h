@@ -19,7 +19,7 @@
 int bench_command(const options *opts, int argc, char **argv);
 
 /* The same, of one benchmark. */
-int dp_vs_ddp_command(const options *opts, int argc, char **argv); /* DP beside DDP */
+int dp_vs_ddp_command(const options *opts, int argc, char **argv); /* DP beside DDP; all modes */
 int scaling_command(const options *opts, int argc, char **argv);   /* by ranks */
 
 /* bench all-reduce, broadcast, ... measure as one rank, which main starts; rank 0 prints.
@@ -75,10 +75,10 @@ status bench_folder_make(const options *opts, char *path);
 /* Writes FOLDER/report.html of all benchmarks' documents that are there. */
 status bench_page_write(const char *folder);
 
-/* What `mnist_ddp bench dp-vs-ddp` measures: every combination of modes, world sizes, models and
- * batch sizes that makes sense, each once; and how the lists of flags are read, "1,2,4",
- * "dp,ddp". And the command lines of measured cases: the same work for every mode, and for
- * PyTorch. */
+/* What `mnist_ddp bench dp-vs-ddp` and `bench modes` measure: every combination of modes, world
+ * sizes, models and batch sizes that makes sense, each once; and how the lists of flags are read,
+ * "1,2,4", "dp,ddp". And the command lines of measured cases: the same work for every mode, and
+ * for PyTorch. */
 enum { BENCH_LIST_MAX = 32 };
 
 typedef struct bench_list {
@@ -90,14 +90,27 @@ typedef struct bench_list {
  * allowed. */
 status bench_list_numbers(const char *flag, const char *text, int most, bench_list *out);
 
-/* Read --modes and --models: strategy_kinds, model_kinds. STATUS_INVALID as above. */
+/* Read --modes and --models: strategy_kinds, and after them variants from STRATEGY_COUNT on; "all"
+ * is each of them. model_kinds. STATUS_INVALID as above. */
 status bench_list_modes(const char *text, bench_list *out);
 status bench_list_models(const char *text, bench_list *out);
+
+/* What a word of --modes means: a strategy, or a variant of one, with flags of its own. */
+typedef struct bench_mode {
+    const char *name;
+    strategy_kind strategy;
+    const char *flags; /* of train, beside --mode; NULL: none */
+    bool cpu_only;     /* the flags are */
+    const char *advice;
+} bench_mode;
+
+enum { BENCH_VARIANTS = 2 };
 
 typedef struct bench_case {
     bool is_all_reduce; /* bench scaling's, of several sizes: it has a world, and nothing else */
     bool torch;         /* PyTorch's; else ours */
     strategy_kind mode;
+    int variant; /* of the mode, from 1; 0: the mode as it is */
     model_kind model;
     int world;         /* ranks, or replicas of dp */
     int batch;         /* as --batch-sizes says */
@@ -117,6 +130,8 @@ typedef struct bench_cases {
 status bench_cases_make(const options *opts, bool is_cuda, bench_cases *out, json_t *notes);
 void bench_cases_free(bench_cases *cases);
 
+bench_mode bench_case_mode(const bench_case *c);
+
 /* "ddp x 4, cnn, batch 256", or "torch ddp x 4, ..." */
 void bench_case_name(const bench_case *c, char out[BENCH_CASE_BYTES]);
 
@@ -124,7 +139,8 @@ void bench_case_name(const bench_case *c, char out[BENCH_CASE_BYTES]);
  * if there is such a row, else the same mode, else another. -1: none. */
 int bench_cases_base(const bench_cases *cases, int i);
 
-/* The case that differs from case i in its mode, or in being ours, alone; -1: none. */
+/* The case that differs from case i in its mode, or in being ours, alone, and is no variant; -1:
+ * none. */
 int bench_cases_find(const bench_cases *cases, int i, bool torch, strategy_kind mode);
 
 typedef struct bench_commands {

@@ -15,6 +15,30 @@
 
 enum { MAX_WORLD = 64, MAX_BATCH = 1 << 20, WORD_BYTES = 32 };
 
+static const bench_mode VARIANTS[] = {
+    {"ddp-bf16", STRATEGY_DDP, "--comm-hook=bf16", true,
+     "take it if the link between machines is the limit: half of ddp's bytes, for gradients of 16 "
+     "bits"},
+    {"powersgd", STRATEGY_DDP, "--comm-hook=powersgd --powersgd-start-iter=2", true,
+     "take it if the link is slow and matrices are large: a few of ddp's bytes, for gradients that "
+     "are close"},
+};
+_Static_assert(sizeof VARIANTS / sizeof VARIANTS[0] == BENCH_VARIANTS, "BENCH_VARIANTS");
+
+/* `place`: as bench_list_modes has it. */
+static bench_mode mode_at(int place)
+{
+    if (place >= STRATEGY_COUNT)
+        return VARIANTS[place - STRATEGY_COUNT];
+    const strategy_facts *how = strategy_about((strategy_kind)place);
+    return (bench_mode){how->name, (strategy_kind)place, NULL, false, how->advice};
+}
+
+bench_mode bench_case_mode(const bench_case *c)
+{
+    return mode_at(c->variant > 0 ? STRATEGY_COUNT + c->variant - 1 : (int)c->mode);
+}
+
 /* The next entry of a list, cut to fit; false at its end. */
 static bool next_word(const char **at, char out[WORD_BYTES])
 {
@@ -70,10 +94,15 @@ status bench_list_numbers(const char *flag, const char *text, int most, bench_li
 
 status bench_list_modes(const char *text, bench_list *out)
 {
-    const char *names[STRATEGY_COUNT];
-    for (int kind = 0; kind < STRATEGY_COUNT; kind++)
-        names[kind] = strategy_about((strategy_kind)kind)->name;
-    return read_list("--modes", text, names, STRATEGY_COUNT, out);
+    enum { N = STRATEGY_COUNT + BENCH_VARIANTS };
+    const char *names[N];
+    for (int i = 0; i < N; i++)
+        names[i] = mode_at(i).name;
+    if (strcmp(text, "all") != 0)
+        return read_list("--modes", text, names, N, out);
+    for (out->n = 0; out->n < N; out->n++)
+        out->values[out->n] = out->n;
+    return STATUS_OK;
 }
 
 status bench_list_models(const char *text, bench_list *out)
@@ -93,7 +122,7 @@ typedef struct plan {
 void bench_case_name(const bench_case *c, char out[BENCH_CASE_BYTES])
 {
     snprintf(out, BENCH_CASE_BYTES, "%s%s x %d, %s, batch %d", c->torch ? "torch " : "",
-             strategy_about(c->mode)->name, c->world, model_kind_name(c->model), c->global_batch);
+             bench_case_mode(c).name, c->world, model_kind_name(c->model), c->global_batch);
 }
 
 /* A note, once. */
@@ -107,8 +136,9 @@ static void note(plan *p, const char *text)
 
 static bool is_same(const bench_case *a, const bench_case *b)
 {
-    return a->torch == b->torch && a->mode == b->mode && a->world == b->world &&
-           a->batch == b->batch && a->global_batch == b->global_batch && a->model == b->model;
+    return a->torch == b->torch && a->mode == b->mode && a->variant == b->variant &&
+           a->world == b->world && a->batch == b->batch && a->global_batch == b->global_batch &&
+           a->model == b->model;
 }
 
 static status add_case(plan *p, const bench_case *c)
@@ -147,9 +177,12 @@ static void refuse(const plan *p, const bench_case *c, char *out, size_t size_by
         snprintf(out, size_bytes,
                  "torch dp is left out: without a GPU torch.nn.DataParallel "
                  "calls its module as it is, on one device");
-    else if (c->torch && (how->least_ranks > 1 || how->cuts_model))
+    else if (c->torch && (!how->has_peer || c->variant > 0))
         snprintf(out, size_bytes, "torch %s is left out: bench/peers has no such training",
-                 how->name);
+                 bench_case_mode(c).name);
+    else if (p->is_cuda && bench_case_mode(c).cpu_only)
+        snprintf(out, size_bytes, "%s is left out: its %s is for the CPU", bench_case_mode(c).name,
+                 bench_case_mode(c).flags);
     else if (c->global_batch > MAX_BATCH)
         snprintf(out, size_bytes, "%s x %d with batch %d is left out: at most %d images per step",
                  strategy_about(c->mode)->name, c->world, c->global_batch, MAX_BATCH);
@@ -198,7 +231,9 @@ static status offer_all(plan *p)
     for (int model = 0; model < p->models.n; model++)
         for (int size = 0; size < p->batches.n; size++)
             for (int mode = 0; mode < p->modes.n; mode++) {
-                bench_case c = {.mode = (strategy_kind)p->modes.values[mode],
+                int place = p->modes.values[mode];
+                bench_case c = {.mode = mode_at(place).strategy,
+                                .variant = place < STRATEGY_COUNT ? 0 : place - STRATEGY_COUNT + 1,
                                 .model = (model_kind)p->models.values[model],
                                 .batch = p->batches.values[size]};
                 if (c.mode == STRATEGY_SINGLE)
@@ -221,8 +256,8 @@ status bench_cases_make(const options *opts, bool is_cuda, bench_cases *out, jso
     p.weak = strcmp(opts->bench.scaling, "strong") != 0;
     p.peer = strcmp(opts->bench.peer, "torch") == 0;
     if (!p.peer && strcmp(opts->bench.peer, "none") != 0)
-        return FAIL(STATUS_INVALID, "--peer=%s: dp-vs-ddp has torch beside it only",
-                    opts->bench.peer);
+        return FAIL(STATUS_INVALID, "--peer=%s: %s has torch beside it only", opts->bench.peer,
+                    opts->benchmark);
     status st = offer_all(&p);
     if (st == STATUS_OK && cases.count == 0) {
         const char *why = json_string_value(json_array_get(notes, 0));
@@ -264,6 +299,7 @@ int bench_cases_find(const bench_cases *cases, int i, bool torch, strategy_kind 
     bench_case wanted = cases->list[i];
     wanted.torch = torch;
     wanted.mode = mode;
+    wanted.variant = 0;
     for (int k = 0; k < cases->count; k++)
         if (is_same(&cases->list[k], &wanted))
             return k;
@@ -376,6 +412,8 @@ static void add_mode(const bench_commands *commands, const bench_case *c, bench_
     const strategy_facts *how = strategy_about(c->mode);
     if (c->mode != STRATEGY_DDP)
         bench_words_add(out, "--mode=%s", how->name);
+    if (bench_case_mode(c).flags != NULL)
+        bench_words_split(out, "%s", bench_case_mode(c).flags);
     if (how->is_one_process)
         bench_words_add(out, "--batch-size=%d", c->global_batch);
     else

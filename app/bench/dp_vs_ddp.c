@@ -1,5 +1,5 @@
 /* mnist_ddp bench dp-vs-ddp: DataParallel beside DistributedDataParallel, and why a run is as fast
- * as it is. */
+ * as it is. And bench modes: what each mode takes and gives beside ddp. */
 #include "app/bench/bench.h"
 
 #include "app/common/device_list.h"
@@ -328,6 +328,7 @@ typedef struct figures {
     double phase_share; /* how much of the step the phases of a run add up to */
     double bytes[N_BYTES];
     double peak_mib; /* the largest of a device */
+    double train_loss;
 } figures;
 
 /* Seconds of a step that are this field's: the median of its shares in each run, times the median
@@ -358,6 +359,7 @@ static figures figures_of(const bench_rows *rows, int row)
     figures f = {.rows = rows, .row = in, .c = in->c, .peak_mib = (double)NAN};
     f.speed = summarize(rows, row, field_of, BENCH_FIELD(images_per_s));
     f.step_s = bench_row_median(rows, row, BENCH_FIELD(step_s));
+    f.train_loss = bench_row_median(rows, row, BENCH_FIELD(train_loss));
     f.whole_step_s = bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
     f.comm_total_s = part_of(&f, row, BENCH_FIELD(comm_total_s));
     f.comm_exposed_s = part_of(&f, row, BENCH_FIELD(comm_exposed_s));
@@ -391,6 +393,36 @@ static double efficiency_of(const figures *f)
                                    : ratio_of(f->rows, row, base).median / f->c->world;
 }
 
+/* The row of ddp that a row is compared with: of as many devices if there is one, else the first
+ * with its batch; -1: none. */
+static int ddp_beside(const figures *f)
+{
+    const bench_cases *cases = f->rows->cases;
+    int row = (int)(f->row - f->rows->list);
+    int found = bench_cases_find(cases, row, f->c->torch, STRATEGY_DDP);
+    for (int i = 0; i < cases->count && found < 0; i++) {
+        const bench_case *other = &cases->list[i];
+        if (other->mode == STRATEGY_DDP && other->variant == 0 && other->torch == f->c->torch &&
+            other->model == f->c->model && other->global_batch == f->c->global_batch)
+            found = i;
+    }
+    return found;
+}
+
+/* Its images per second through ddp's, pair by pair. */
+static bench_summary times_ddp(const figures *f)
+{
+    int ddp = ddp_beside(f);
+    return ddp >= 0 ? ratio_of(f->rows, (int)(f->row - f->rows->list), ddp)
+                    : bench_stats_summary(NULL, 0);
+}
+
+static double loss_beside_ddp(const figures *f)
+{
+    int ddp = ddp_beside(f);
+    return ddp >= 0 ? f->train_loss - figures_of(f->rows, ddp).train_loss : (double)NAN;
+}
+
 static void explain(const figures *f, char out[BENCH_WHY_BYTES])
 {
     int base = bench_cases_base(f->rows->cases, (int)(f->row - f->rows->list));
@@ -416,7 +448,7 @@ static void explain(const figures *f, char out[BENCH_WHY_BYTES])
 }
 
 /* The figures as JSON, and the tables and sentences of the report. */
-enum { INTERVAL_BYTES = 96, DIGITS = 5 };
+enum { INTERVAL_BYTES = 96, DIGITS = 5, LOSS_DIGITS = 7 };
 
 static const double MEBIBYTE = 1048576.0;
 
@@ -444,6 +476,13 @@ static json_t *speed_json(const figures *f)
     return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "n", s->n, "median", known(s->median),
                      "low", known(s->low), "high", known(s->high), "coverage", known(s->coverage),
                      "values", values, "outliers", outliers);
+}
+
+static json_t *times_ddp_json(const figures *f)
+{
+    const bench_summary s = times_ddp(f);
+    return json_pack("{s:i, s:o, s:o, s:o}", "pairs", s.n, "median", known(s.median), "low",
+                     known(s.low), "high", known(s.high));
 }
 
 static json_t *phases_json(const figures *f)
@@ -481,10 +520,10 @@ static json_t *row_json(const bench_rows *rows, int row)
     double efficiency = efficiency_of(&f);
     char why[BENCH_WHY_BYTES];
     explain(&f, why);
-    json_t *object = json_pack(
-        "{s:s, s:s, s:i, s:s, s:i, s:i, s:s}", "system", c->torch ? "torch" : "mnist_ddp", "mode",
-        strategy_about(c->mode)->name, "world", c->world, "model", model_kind_name(c->model),
-        "batch", c->batch, "global_batch", c->global_batch, "scaling", scaling_of(c));
+    json_t *object = json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:s}", "system",
+                               c->torch ? "torch" : "mnist_ddp", "mode", bench_case_mode(c).name,
+                               "world", c->world, "model", model_kind_name(c->model), "batch",
+                               c->batch, "global_batch", c->global_batch, "scaling", scaling_of(c));
     const struct {
         const char *key;
         json_t *value;
@@ -502,6 +541,10 @@ static json_t *row_json(const bench_rows *rows, int row)
         {"efficiency_weak", known(c->weak ? efficiency : (double)NAN)},
         {"test_acc", known(bench_row_median(rows, row, BENCH_FIELD(test_acc)))},
         {"last_loss", known(bench_row_median(rows, row, BENCH_FIELD(last_loss)))},
+        {"train_loss", report_number(f.train_loss, LOSS_DIGITS)},
+        {"train_loss_minus_ddp", known(loss_beside_ddp(&f))},
+        {"times_ddp", times_ddp_json(&f)},
+        {"advice", c->torch ? json_null() : json_string(bench_case_mode(c).advice)},
         {"why", f.speed.n > 0 ? json_string(why) : json_null()},
         {"failure", f.row->failure[0] != '\0' ? json_string(f.row->failure) : json_null()},
         {"command", json_string(f.row->command)},
@@ -514,22 +557,56 @@ static json_t *row_json(const bench_rows *rows, int row)
 /* Heads of the cells that say which row it is. */
 #define WHICH "mode x devices", "model", "global batch"
 
-static void add_speed(const figures *f, json_t *table)
+/* What a row without a sample says instead of figures; false: it has some. */
+static bool add_failure(const figures *f, json_t *table)
 {
     char note[BENCH_FAILURE_BYTES + 64];
+    if (f->speed.n > 0)
+        return false;
+    snprintf(note, sizeof note, "not measured: %s",
+             f->row->failure[0] != '\0' ? f->row->failure : "stopped before its turn");
+    table_note(table, note);
+    return true;
+}
+
+static void add_speed(const figures *f, json_t *table)
+{
+    char note[BENCH_WHY_BYTES];
     table_cell(table, "%s", scaling_of(f->c));
-    if (f->speed.n == 0) {
-        snprintf(note, sizeof note, "not measured: %s",
-                 f->row->failure[0] != '\0' ? f->row->failure : "stopped before its turn");
-        table_note(table, note);
+    if (add_failure(f, table))
         return;
-    }
     table_number(table, f->speed.median);
     table_interval(table, f->speed.low, f->speed.high);
     table_number(table, 1e3 * f->step_s);
     table_number(table, 100 * efficiency_of(f));
     explain(f, note);
     table_note(table, note);
+}
+
+static void add_beside_ddp(const figures *f, json_t *table)
+{
+    if (add_failure(f, table))
+        return;
+    table_number(table, f->speed.median);
+    table_interval(table, f->speed.low, f->speed.high);
+    table_number(table, times_ddp(f).median);
+    table_number(table, 1e3 * f->comm_exposed_s);
+    table_number(table, 100 * f->comm_exposed_s / f->whole_step_s);
+    if (!f->c->torch)
+        table_note(table, bench_case_mode(f->c).advice);
+}
+
+static void add_cost(const figures *f, json_t *table)
+{
+    char why[BENCH_WHY_BYTES];
+    double beside = loss_beside_ddp(f);
+    table_number(table, (f->bytes[0] + f->bytes[1]) / MEBIBYTE);
+    table_number(table, (f->bytes[BUSIEST] + f->bytes[BUSIEST + 1]) / MEBIBYTE);
+    table_number(table, f->peak_mib);
+    table_cell(table, isfinite(f->train_loss) ? "%.6f" : "", f->train_loss);
+    table_cell(table, isfinite(beside) ? "%.2g" : "", beside);
+    explain(f, why);
+    table_note(table, why);
 }
 
 /* What a rank does itself, and what it says or hears: a table each. */
@@ -573,11 +650,18 @@ static bool has_phases_of_gpu(const figures *f)
     return f->rows->is_cuda && has_phases(f);
 }
 
+static bool has_samples(const figures *f)
+{
+    return f->speed.n > 0;
+}
+
 static bool has_traffic(const figures *f)
 {
     return isfinite(f->bytes[0]) || isfinite(f->peak_mib);
 }
 
+#define DP_VS_DDP "dp-vs-ddp"
+#define MODES "modes"
 #define WHERE "Where a step goes, warm-up epochs included, ms on rank 0 or the master"
 
 /* One of the document's tables: the rows that have something to say in it. */
@@ -586,43 +670,66 @@ static const struct {
     const char *columns[20];
     bool (*has)(const figures *f);                /* NULL: all */
     void (*add)(const figures *f, json_t *table); /* the cells after those of WHICH */
+    const char *benchmark;                        /* that alone has it; NULL: both */
 } TABLES[] = {
+    {"Beside ddp, and when to take it",
+     {WHICH, "images/s", "95 % interval", "times ddp's", "exposed ms", "% of step"},
+     NULL,
+     add_beside_ddp,
+     MODES},
+    {"What a step sends and gets, a device holds, and training has lost; and why so fast",
+     {WHICH, "MiB at rank 0", "at the busiest", "peak MiB", "loss", "minus ddp's"},
+     has_samples,
+     add_cost,
+     MODES},
     {"Speed, and why",
      {WHICH, "scaling", "images/s", "95 % interval", "step ms", "efficiency %, median of pairs"},
      NULL,
-     add_speed},
+     add_speed,
+     DP_VS_DDP},
     {WHERE,
      {WHICH, "data", "forward", "backward", "optimizer", "step, warm-up included"},
      has_phases_of_host,
-     add_work},
+     add_work,
+     NULL},
     {WHERE,
      {WHICH, "data", "forward", "backward", "optimizer", "accelerator", "step, warm-up included"},
      has_phases_of_gpu,
-     add_work},
+     add_work,
+     NULL},
     {"Communication in it, and waiting for others, ms",
      {WHICH, "broadcast", "scatter", "gather", "reduce", "waiting", "all, hidden too"},
      has_phases,
-     add_talk},
+     add_talk,
+     NULL},
     {"Traffic of a step and memory, MiB",
      {WHICH, "rank 0 sends", "receives", "busiest sends", "receives", "peak of a device"},
      has_traffic,
-     add_traffic},
+     add_traffic,
+     DP_VS_DDP},
 };
+
+static const char *benchmark_of(const json_t *document)
+{
+    return json_string_value(json_object_get(document, "benchmark"));
+}
 
 /* A table without rows is left out. */
 static void add_tables(json_t *document, const bench_rows *rows)
 {
+    const char *benchmark = benchmark_of(document);
     for (size_t t = 0; t < sizeof TABLES / sizeof TABLES[0]; t++) {
         json_t *table = NULL;
         for (int i = 0; i < rows->cases->count; i++) {
             const figures f = figures_of(rows, i);
-            if (TABLES[t].has != NULL && !TABLES[t].has(&f))
+            if ((TABLES[t].has != NULL && !TABLES[t].has(&f)) ||
+                (TABLES[t].benchmark != NULL && strcmp(TABLES[t].benchmark, benchmark) != 0))
                 continue;
             if (table == NULL)
                 table = report_table(document, TABLES[t].title, TABLES[t].columns);
             table_row(table);
-            table_cell(table, "%s%s x %d", f.c->torch ? "torch " : "",
-                       strategy_about(f.c->mode)->name, f.c->world);
+            table_cell(table, "%s%s x %d", f.c->torch ? "torch " : "", bench_case_mode(f.c).name,
+                       f.c->world);
             table_cell(table, "%s", model_kind_name(f.c->model));
             table_cell(table, "%d", f.c->global_batch);
             TABLES[t].add(&f, table);
@@ -652,10 +759,11 @@ static void say_ratios(json_t *document, const bench_rows *rows)
 {
     for (int i = 0; i < rows->cases->count; i++) {
         const bench_case *c = rows->list[i].c;
-        int peer = c->torch ? -1 : bench_cases_find(rows->cases, i, true, c->mode);
+        int peer =
+            c->torch || c->variant > 0 ? -1 : bench_cases_find(rows->cases, i, true, c->mode);
         int dp = bench_cases_find(rows->cases, i, c->torch, STRATEGY_DP);
         int ps = bench_cases_find(rows->cases, i, c->torch, STRATEGY_PS);
-        bool compares = c->mode == STRATEGY_DDP && c->world > 1;
+        bool compares = c->mode == STRATEGY_DDP && c->variant == 0 && c->world > 1;
         if (compares && dp >= 0)
             say_ratio(document, rows, i, dp);
         if (compares && ps >= 0)
@@ -714,6 +822,12 @@ static void say_limits(const bench_commands *commands, const bench_rows *rows, j
                "an interval holds the median of all runs there could be with at least "
                "95 %% probability (order statistics, no distribution assumed); it knows "
                "nothing of other machines, or of this one on another day");
+    if (strcmp(benchmark_of(document), MODES) == 0)
+        report_say(
+            document, REPORT_LIMITS,
+            "loss is the mean over all images of the last epoch, each in its own step: modes "
+            "that do the same work differ from ddp by rounding. PyTorch draws other masks of "
+            "dropout, and is compared with its own ddp");
     for (int i = 0; bench_why_rule(i) != NULL; i++)
         report_say(document, REPORT_LIMITS, "rule %d for the sentence below a row: %s", i + 1,
                    bench_why_rule(i));
@@ -767,8 +881,8 @@ static bool is_in(const view *v, int row)
 static json_t *new_plot(const view *v, const char *what, const char *title, const char *y)
 {
     char name[NAME_BYTES], text[TEXT_BYTES];
-    snprintf(name, sizeof name, "dp-vs-ddp-%s-%s-%d-%s", what, model_kind_name(v->model), v->batch,
-             v->weak ? "weak" : "strong");
+    snprintf(name, sizeof name, "%s-%s-%s-%d-%s", benchmark_of(v->document), what,
+             model_kind_name(v->model), v->batch, v->weak ? "weak" : "strong");
     snprintf(text, sizeof text, "%s: %s, %d images per step%s", title, model_kind_name(v->model),
              v->batch,
              v->weak ? " on each device (weak scaling)"
@@ -793,15 +907,17 @@ static bench_summary traffic_of(const figures *f)
                            .high = (double)NAN};
 }
 
-/* The curve of one mode over the world sizes, if it has points. */
-static void add_mode(const view *v, json_t *plot, bool torch, strategy_kind mode, value_fn *value)
+/* The curve over the world sizes of `like`'s mode, if it has points. */
+static void add_mode(const view *v, json_t *plot, const bench_case *like, value_fn *value)
 {
     char name[NAME_BYTES];
     json_t *series = NULL;
-    snprintf(name, sizeof name, "%s%s", torch ? "torch " : "", strategy_about(mode)->name);
+    int colour = like->variant > 0 ? STRATEGY_COUNT + like->variant - 1 : (int)like->mode;
+    snprintf(name, sizeof name, "%s%s", like->torch ? "torch " : "", bench_case_mode(like).name);
     for (int i = 0; i < v->rows->cases->count; i++) {
         const bench_case *c = v->rows->list[i].c;
-        if (!is_in(v, i) || c->torch != torch || c->mode != mode)
+        if (!is_in(v, i) || c->torch != like->torch || c->mode != like->mode ||
+            c->variant != like->variant)
             continue;
         const figures f = figures_of(v->rows, i);
         const bench_summary s = value(&f);
@@ -809,8 +925,8 @@ static void add_mode(const view *v, json_t *plot, bool torch, strategy_kind mode
             continue;
         if (series == NULL) {
             series = report_series(plot, name);
-            json_object_set_new(series, "colour", json_integer((json_int_t)mode));
-            json_object_set_new(series, "dashed", json_boolean(torch));
+            json_object_set_new(series, "colour", json_integer(colour));
+            json_object_set_new(series, "dashed", json_boolean(like->torch));
         }
         json_array_append_new(
             json_object_get(series, "points"),
@@ -827,7 +943,11 @@ static void plot_modes(const view *v, value_fn *value, const char *what, const c
     json_object_set_new(plot, "x_axis", json_string("log2"));
     for (int torch = 0; torch < 2; torch++)
         for (int mode = 0; mode < STRATEGY_COUNT; mode++)
-            add_mode(v, plot, torch != 0, (strategy_kind)mode, value);
+            for (int variant = 0; variant <= BENCH_VARIANTS; variant++) {
+                bench_case like = {
+                    .torch = torch != 0, .mode = (strategy_kind)mode, .variant = variant};
+                add_mode(v, plot, &like, value);
+            }
 }
 
 /* One bar per row, in the order of the table, and in it what each phase adds. What is not known has
@@ -846,7 +966,7 @@ static void plot_phases(const view *v)
         if (!is_in(v, i) || !has_phases(&f))
             continue;
         json_array_append_new(labels, json_sprintf("%s%s x %d", f.c->torch ? "torch " : "",
-                                                   strategy_about(f.c->mode)->name, f.c->world));
+                                                   bench_case_mode(f.c).name, f.c->world));
         for (int p = 0; p < N_PHASES; p++) {
             used[p] = used[p] || f.phase_s[p] > 0;
             json_array_append_new(points[p], report_number(1e3 * f.phase_s[p], PLOT_DIGITS));
@@ -924,6 +1044,11 @@ static status take_sample(void *ctx, int i, int repeat, const json_t *line,
                           sample));
     if (row->c->torch)
         TRY(check_peer(sample));
+    if (!row->c->torch) {
+        char folder[FILE_PATH_BYTES];
+        TRY(file_join(t->commands->folder, "run", folder));
+        sample->train_loss = bench_train_loss(folder);
+    }
     row->counts[repeat] = true;
     snprintf(figure, BENCH_FIGURE_BYTES, "%.0f images/s", sample->images_per_s);
     return STATUS_OK;
@@ -997,12 +1122,14 @@ static status measure(bench_study *s, void *self)
 
 int dp_vs_ddp_command(const options *opts, int argc, char **argv)
 {
-    static const bench_plan plan = {"DataParallel beside DistributedDataParallel",
-                                    CHILD_TIMEOUT_MS,
-                                    EXIT_CODE_INTERNAL,
-                                    true,
-                                    prepare,
-                                    measure};
+    const bench_plan plan = {strcmp(opts->benchmark, MODES) == 0
+                                 ? "Every mode beside DistributedDataParallel"
+                                 : "DataParallel beside DistributedDataParallel",
+                             CHILD_TIMEOUT_MS,
+                             EXIT_CODE_INTERNAL,
+                             true,
+                             prepare,
+                             measure};
     comparison c = {.notes = json_array()};
     int exit_code = bench_study_run(&plan, &c, opts, argc, argv);
     bench_rows_free(&c.rows);

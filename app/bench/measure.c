@@ -1,5 +1,6 @@
 #include "app/bench/measure.h"
 
+#include "app/common/run_files.h"
 #include "app/common/terminal.h"
 #include "app/options/options_table.h"
 #include "base/clock.h"
@@ -576,12 +577,32 @@ status bench_sample_read(const json_t *line, int warmup, int global_batch, bench
         .received_busiest_bytes = number(bytes, "received_busiest"),
         .test_acc = number(line, "test_acc"),
         .last_loss = number(line, "last_loss"),
+        .train_loss = number(line, "train_loss"),
     };
     for (int p = 0; p < N_PHASES; p++)
         s.phase_s[p] = number(phases, moment_about((moment)p)->name) / steps;
     read_peaks(json_object_get(line, "peak_mib"), &s);
     *out = s;
     return STATUS_OK;
+}
+
+double bench_train_loss(const char *run_folder)
+{
+    char path[FILE_PATH_BYTES], *line = NULL;
+    size_t room = 0;
+    double found = (double)NAN;
+    snprintf(path, sizeof path, "%s/" RUN_FILE_METRICS, run_folder);
+    FILE *in = fopen(path, "r");
+    while (in != NULL && getline(&line, &room, in) > 0) {
+        json_t *event = json_loads(line, 0, NULL);
+        if (json_object_get(event, "train_loss") != NULL)
+            found = number(event, "train_loss");
+        json_decref(event);
+    }
+    free(line);
+    if (in != NULL)
+        fclose(in);
+    return found;
 }
 
 /* How far the measuring is. */

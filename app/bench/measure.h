@@ -133,7 +133,11 @@ typedef struct bench_sample {
     double peak_mib[BENCH_MAX_DEVICES];                /* per rank or replica */
     int peak_mib_count;
     double test_acc, last_loss;
+    double train_loss; /* mean of the last epoch, over all ranks */
 } bench_sample;
+
+/* What a run has left in its folder: its last epoch's train_loss; NAN if it is not known. */
+double bench_train_loss(const char *run_folder);
 
 /* Reads a line. `global_batch`: images of an optimizer step. STATUS_PEER if it is not a run of more
  * epochs than `warmup`. */

@@ -63,7 +63,8 @@ status scaling_plan_make(const options *opts, scaling_plan *out)
     int most = cores_count() / (int)opts->threads;
     out->cores = out->gpus > 0 ? out->gpus : most > 1 ? most : 1;
     for (int i = 0; i < modes.n; i++)
-        wanted[modes.values[i]] = true;
+        if (modes.values[i] < STRATEGY_COUNT)
+            wanted[modes.values[i]] = true;
     for (int i = 0; i < worlds.n; i++) {
         int ranks = worlds.values[i];
         alone = alone || ranks == 1;

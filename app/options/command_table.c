@@ -91,7 +91,7 @@ const command_row command_table[] = {
          {"mnist_ddp store get first_key --port=1234", "prints first_value"}}},
     [COMMAND_BENCH] = {
         "bench", "mnist_ddp bench BENCHMARK [FLAGS]",
-        "measure this machine: dp-vs-ddp, scaling, operations", NULL, FOR_BENCH, false, {{0}},
+        "measure this machine: modes, scaling, operations", NULL, FOR_BENCH, false, {{0}},
         {{"mnist_ddp bench dp-vs-ddp --world-sizes=1,2", "DataParallel beside DDP, a report in runs/"},
          {"mnist_ddp help bench scaling", "the flags of one benchmark"}}},
     [COMMAND_DEMO] = {
@@ -154,6 +154,14 @@ const command_row benchmark_table[] = {
      {{"mnist_ddp bench dp-vs-ddp --models=mlp --repeats=3 --steps=15", "a short one"},
       {"mnist_ddp bench dp-vs-ddp --modes=ddp,ps --world-sizes=1,2,4", "against a parameter server"},
       {"mnist_ddp bench dp-vs-ddp --peer=torch --peer-python=venv/bin/python", "and beside PyTorch"}}},
+    {"modes", "mnist_ddp bench modes [FLAGS]",
+     "all modes beside ddp: speed, bytes, memory, loss, and which to take when",
+     "Trains one network with one global batch in every mode. Tables go to stdout; plots, figures and "
+     "report.html to the folder --out.", FOR_DP_VS_DDP, false,
+     {{"modes", "all"}, {"world-sizes", "2"}, {"models", "cnn"}, {"scaling", "strong"}, OWN_THREAD},
+     {{"mnist_ddp bench modes", "as the defaults below say"},
+      {"mnist_ddp bench modes --models=mlp --repeats=3 --steps=15", "a short one"},
+      {"mnist_ddp bench modes --modes=ddp,zero1,pipeline --peer=torch", "and PyTorch's beside them"}}},
     {"scaling", "mnist_ddp bench scaling [FLAGS]",
      "steps and all-reduces by the number of ranks",
      "Measures them here. Figures and report.html go to the folder --out; bench/scaling.py of the "

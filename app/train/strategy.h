@@ -56,6 +56,8 @@ typedef struct strategy_facts {
     int (*most_ranks)(model_kind kind); /* that share a network; NULL: any number */
     bool has_server;      /* rank 0 has no samples, and no rank may come or go: not elastic */
     bool can_be_captured; /* one thread enqueues all of a step: a graph can record it */
+    bool has_peer;        /* bench/peers/torch_ddp_mnist.py trains this way, too */
+    const char *advice;   /* which user should take it, and what for: one sentence */
 } strategy_facts;
 
 /* A row is STRATEGY_<first>, and a table of functions, strategy_<second>. */

@@ -159,7 +159,13 @@ static void describe(const rank_context *rank, void *self, FILE *out)
 }
 
 const strategy_ops strategy_ddp = {
-    .facts = {.name = "ddp", .title = "ranks", .unit = "rank", .can_be_captured = true},
+    .facts = {.name = "ddp",
+              .title = "ranks",
+              .unit = "rank",
+              .can_be_captured = true,
+              .has_peer = true,
+              .advice = "take it first if the network fits a device: backward hides most of what "
+                        "is sent"},
     .check = check,
     .open = open_reducer,
     .close = close_reducer,

@@ -782,7 +782,10 @@ const strategy_ops strategy_dp = {
               .unit = "replica",
               .group_backend = "auto", /* for one rank; --backend is the replicas' */
               .is_one_process = true,
-              .is_central = true},
+              .is_central = true,
+              .has_peer = true,
+              .advice = "take it only if all devices must belong to one process: ddp has no master "
+                        "through which all goes"},
     .check = check,
     .replicas = strategy_devices_count,
     .open = open_replicas,

@@ -434,7 +434,9 @@ const strategy_ops strategy_fsdp = {
               .unit = "rank",
               .least_ranks = 2,
               .axis = "fsdp",
-              .can_be_captured = true},
+              .can_be_captured = true,
+              .advice = "take it if parameters, gradients and optimizer state together do not fit: "
+                        "a slice of all three each"},
     .check = check,
     .open = open_shard,
     .close = free,

@@ -320,7 +320,10 @@ const strategy_ops strategy_model = {
               .unit = "device",
               .group_backend = "auto", /* for one rank */
               .is_one_process = true,
-              .cuts_model = true},
+              .cuts_model = true,
+              .advice =
+                  "take it if the network does not fit a device and one process has them all: "
+                  "nothing to set, but one device works at a time"},
     .check = check,
     .replicas = strategy_devices_count,
     .open = open_model,

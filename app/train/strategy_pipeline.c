@@ -442,7 +442,9 @@ const strategy_ops strategy_pipeline = {
               .least_ranks = 2,
               .axis = "pp",
               .cuts_model = true,
-              .most_ranks = network_parts},
+              .most_ranks = network_parts,
+              .advice = "take it if the network does not fit a device and links are slow: only "
+                        "activations travel, but stages wait for each other"},
     .check = check,
     .open = open_stage,
     .close = close_stage,

@@ -100,7 +100,9 @@ const strategy_ops strategy_ps = {
               .unit = "rank",
               .least_ranks = 2,
               .is_central = true,
-              .can_be_captured = true},
+              .can_be_captured = true,
+              .advice = "take it if one rank must own weights and optimizer: its link carries what "
+                        "all others send and get"},
     .check = check,
     .network = share_network,
     .part = part_of_server,

@@ -23,7 +23,10 @@ const strategy_ops strategy_single = {
               .title = "mode single, ranks",
               .unit = "rank",
               .is_one_process = true,
-              .can_be_captured = true},
+              .can_be_captured = true,
+              .has_peer = true,
+              .advice = "take it if one device is fast enough and the network fits it: nothing is "
+                        "sent, and nothing can be waited for"},
     .check = check,
     .forward_backward = forward_backward,
     .optimizer_step = strategy_ranks_optimizer_step,

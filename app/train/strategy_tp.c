@@ -186,7 +186,9 @@ const strategy_ops strategy_tp = {
               .axis = "tp",
               .cuts_model = true,
               .most_ranks = network_tp_most,
-              .can_be_captured = true},
+              .can_be_captured = true,
+              .advice = "take it if a layer is too large for a device and links are fast: every step "
+                        "stops for sums of activations"},
     .check = check,
     .network = share_network,
     .read_state = read_state,

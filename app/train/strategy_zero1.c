@@ -199,7 +199,9 @@ const strategy_ops strategy_zero1 = {
               .title = "mode zero1, ranks",
               .unit = "rank",
               .least_ranks = 2,
-              .can_be_captured = true},
+              .can_be_captured = true,
+              .advice = "take it if the optimizer's state is what does not fit: ddp's weights and "
+                        "bytes, and a slice of the state each"},
     .check = check,
     .network = share_network,
     .part = part_of_rank,

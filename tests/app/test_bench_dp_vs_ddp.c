@@ -184,10 +184,99 @@ START_TEST(a_step_with_the_warm_up_says_so)
 }
 END_TEST
 
+/* All strategies and their variants, with one network and one global batch. */
+START_TEST(bench_modes_has_every_mode)
+{
+    char text[BENCH_CASE_BYTES], want[BENCH_CASE_BYTES];
+    json_t *notes = json_array();
+    bench_cases cases = cases_of("bench modes --peer torch --device cpu", notes);
+    int n = 0;
+    for (int i = 0; i < cases.count; i++) {
+        const bench_case *c = &cases.list[i];
+        const strategy_facts *how = strategy_about(c->mode);
+        if (c->torch) {
+            ck_assert(how->has_peer && c->variant == 0);
+            continue;
+        }
+        bench_mode mode = bench_case_mode(c);
+        ck_assert_ptr_nonnull(mode.advice);
+        ck_assert_msg(strncmp(mode.advice, "take it ", 8) == 0, "%s: %s", mode.name, mode.advice);
+        ck_assert_int_lt((int)strlen(mode.advice), BENCH_WHY_BYTES);
+        bench_case_name(c, text);
+        snprintf(want, sizeof want, "%s x %d, cnn, batch 64", mode.name,
+                 c->mode == STRATEGY_SINGLE ? 1 : 2);
+        ck_assert_str_eq(text, want);
+        n++;
+    }
+    ck_assert_int_eq(n, STRATEGY_COUNT + BENCH_VARIANTS);
+    char *told = json_dumps(notes, 0);
+    ASSERT_FACTS(told, "torch dp is left out", "torch ps is left out",
+                 "torch ddp-bf16 is left out");
+    free(told);
+    bench_cases_free(&cases);
+    json_decref(notes);
+}
+END_TEST
+
+/* 3 ms a step of ddp on two devices, 3.5 on one, 4 of dp and ps; losses as the runs leave them. */
+START_TEST(modes_are_compared_with_ddp)
+{
+    static const struct {
+        const char *mode;
+        int world;
+        double times, minus;
+    } WANT[] = {{"ddp", 2, 1, 0},
+                {"single", 1, 3 / 3.5, 0},
+                {"dp", 2, 3.0 / 4, 0},
+                {"ps", 2, 3.0 / 4, 1e-7},
+                {"ddp-bf16", 2, 1, 0.25}};
+    bench_fixture b;
+    bench_fixture_open("bench modes --models mlp --repeats 7 --steps 10", &b);
+    dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
+    dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
+    for (size_t i = 0; i < COUNT(WANT); i++) {
+        json_t *row = bench_fixture_row(&b, WANT[i].mode, WANT[i].world, 64);
+        json_t *times = json_object_get(row, "times_ddp");
+        ck_assert_double_eq_tol(bench_fixture_number(times, "median"), WANT[i].times, 0.01);
+        ck_assert_int_eq(json_integer_value(json_object_get(times, "pairs")), 7);
+        ck_assert_double_eq_tol(bench_fixture_number(row, "train_loss_minus_ddp"), WANT[i].minus,
+                                1e-12);
+    }
+    json_t *row = bench_fixture_row(&b, "ddp-bf16", 2, 64);
+    ASSERT_FACTS(json_string_value(json_object_get(row, "command")), "--comm-hook=bf16");
+    ASSERT_SILENT(json_string_value(json_object_get(row, "command")), "--mode=");
+    char heads[1024];
+    read_heads(&b, 0, heads, sizeof heads);
+    ASSERT_FACTS(heads, "ddp", "95 % interval", "exposed", "% of step");
+    read_heads(&b, 1, heads, sizeof heads);
+    ASSERT_FACTS(heads, "busiest", "peak MiB", "loss", "minus ddp's");
+    bench_fixture_close(&b);
+}
+END_TEST
+
+/* Without ddp there is nothing to compare with, and no row fails for it. */
+START_TEST(modes_without_ddp_have_no_ratio)
+{
+    bench_fixture b;
+    bench_fixture_open("bench modes --modes zero1 --models mlp --repeats 1 --steps 2", &b);
+    dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
+    dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
+    json_t *row = bench_fixture_row(&b, "zero1", 2, 64);
+    ck_assert(json_is_null(json_object_get(json_object_get(row, "times_ddp"), "median")));
+    ck_assert(json_is_null(json_object_get(row, "train_loss_minus_ddp")));
+    bench_fixture_close(&b);
+}
+END_TEST
+
+static const char *const PRINTED[] = {
+    "bench dp-vs-ddp --world-sizes 1,2,4 --repeats 7 --steps 3",
+    "bench modes --world-sizes 2,4 --repeats 7 --steps 3",
+};
+
 START_TEST(all_that_it_prints_fits_a_terminal)
 {
     bench_fixture b;
-    bench_fixture_open("bench dp-vs-ddp --world-sizes 1,2,4 --repeats 7 --steps 3", &b);
+    bench_fixture_open(PRINTED[_i], &b);
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
     FILE *out = fopen(test_folder_path("printed"), "w");
@@ -371,6 +460,30 @@ START_TEST(real_runs_are_compared)
 }
 END_TEST
 
+/* All strategies do the same work, and have the same loss but for rounding. Variants do not. */
+START_TEST(real_modes_lose_as_ddp_does)
+{
+    program p = program_mnist("bench", "modes", "--models", "mlp", "--batch-sizes", "16",
+                              "--repeats", "1", "--steps", "4", "--warmup", "0", "--out",
+                              test_folder_path("modes"), "--json", "--quiet", NULL);
+    ASSERT_EXIT(p, 0);
+    json_t *line = json_loads(p.out, 0, NULL), *row;
+    size_t i;
+    ck_assert_uint_eq(json_array_size(json_object_get(line, "rows")),
+                      STRATEGY_COUNT + BENCH_VARIANTS);
+    json_array_foreach(json_object_get(line, "rows"), i, row)
+    {
+        const char *mode = json_string_value(json_object_get(row, "mode"));
+        double beside = fabs(bench_fixture_number(row, "train_loss_minus_ddp"));
+        bool rounds = strategy_named(mode) == NULL;
+        ck_assert_msg(rounds ? beside > 1e-6 : beside < 1e-6, "%s: %g", mode, beside);
+    }
+    json_decref(line);
+    ck_assert(file_exists(test_folder_path("modes/modes.json")));
+    program_close(&p);
+}
+END_TEST
+
 /* Without --out, beside the folders of training runs. */
 START_TEST(what_it_leaves_has_a_folder_in_runs)
 {
@@ -487,13 +600,17 @@ int main(void)
     tcase_add_loop_test(core, wrong_lists_are_refused, 0, COUNT(REFUSED));
     tcase_add_test(core, figures_are_those_of_the_runs);
     tcase_add_test(core, a_step_with_the_warm_up_says_so);
-    tcase_add_test(core, all_that_it_prints_fits_a_terminal);
+    tcase_add_test(core, bench_modes_has_every_mode);
+    tcase_add_test(core, modes_are_compared_with_ddp);
+    tcase_add_test(core, modes_without_ddp_have_no_ratio);
+    tcase_add_loop_test(core, all_that_it_prints_fits_a_terminal, 0, COUNT(PRINTED));
     tcase_add_test(core, a_busy_machine_is_told);
     tcase_add_test(core, repeats_are_interleaved);
     tcase_add_test(core, a_failing_case_is_given_up);
     tcase_add_test(core, a_pytorch_row_without_accuracy_is_not_counted);
     tcase_add_test(core, a_plot_has_its_data);
     tcase_add_test(core, real_runs_are_compared);
+    tcase_add_test(core, real_modes_lose_as_ddp_does);
     tcase_add_test(core, what_it_leaves_has_a_folder_in_runs);
     tcase_add_test(core, a_stop_keeps_what_was_measured);
     tcase_add_loop_test(core, a_signal_ends_a_benchmark_with_a_full_pipe, 0, 2);

@@ -42,7 +42,7 @@ expect 'folder' --data-dir f
 expect 'file.yaml' --config 'fi'
 expect '--checkpoint' eval --ch
 expect '' eval --epo
-expect 'dp-vs-ddp scaling all-reduce broadcast reduce all-gather reduce-scatter gather scatter all-to-all send-recv barrier' bench ''
+expect 'dp-vs-ddp modes scaling all-reduce broadcast reduce all-gather reduce-scatter gather scatter all-to-all send-recv barrier' bench ''
 expect '--minbytes' bench all-reduce --mi
 expect '' bench scaling --mi
 expect 'fetch info verify show' data ''

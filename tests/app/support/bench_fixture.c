@@ -10,12 +10,18 @@
 static const char MEASURED_RUN[] =
     "#!/bin/sh\n"
     "echo \"$*\" >>\"$0.log\"\n"
-    "mode=ddp world=1\n"
+    "mode=ddp world=1 loss=0.5\n"
     "for word; do case $word in\n"
     "  --mode=*) mode=${word#*=};; --nproc-per-node=*|--replicas=*) world=${word#*=};;\n"
     "  --epochs=*) epochs=${word#*=};; --limit=*) limit=${word#*=};;\n"
+    "  --run-dir=*) run=${word#*=};; --comm-hook=*) loss=0.75;;\n"
     "  --global-batch-size=*|--batch-size=*) batch=${word#*=};; --model=*) model=${word#*=};;\n"
     "esac; done\n"
+    "[ $mode != ps ] || loss=0.5000001\n"
+    "mkdir -p \"$run\"\n"
+    "echo '{\"event\":\"epoch\",\"train_loss\":9}' >\"$run/metrics.jsonl\"\n"
+    "echo '{\"event\":\"epoch\",\"train_loss\":'$loss'}' >>\"$run/metrics.jsonl\"\n"
+    "echo '{\"event\":\"end\"}' >>\"$run/metrics.jsonl\"\n"
     "runs=$(wc -l <\"$0.log\")\n"
     "[ \"$FAKE_FAILS\" != \"$mode$world\" ] || { echo 'no such device' >&2; exit 65; }\n"
     "awk -v mode=$mode -v w=$world -v e=$epochs -v n=$limit -v b=$batch -v runs=$runs 'BEGIN {\n"
@@ -64,7 +70,7 @@ void bench_fixture_open(const char *line, bench_fixture *out)
     out->commands.program = bench_fixture_program();
     out->rows.cores = 2; /* whatever this machine has */
     out->document =
-        report_create(&(report_head){"benchmark", "dp-vs-ddp", "A comparison", 0, NULL});
+        report_create(&(report_head){"benchmark", out->opts.benchmark, "A comparison", 0, NULL});
 }
 
 void bench_fixture_close(bench_fixture *b)
