@@ -101,6 +101,7 @@ typedef struct bench_mode {
     strategy_kind strategy;
     const char *flags; /* of train, beside --mode; NULL: none */
     bool cpu_only;     /* the flags are */
+    bool has_peer;     /* bench/peers/torch_ddp_mnist.py knows mode and flags */
     const char *advice;
 } bench_mode;
 

@@ -16,10 +16,10 @@
 enum { MAX_WORLD = 64, MAX_BATCH = 1 << 20, WORD_BYTES = 32 };
 
 static const bench_mode VARIANTS[] = {
-    {"ddp-bf16", STRATEGY_DDP, "--comm-hook=bf16", true,
+    {"ddp-bf16", STRATEGY_DDP, "--comm-hook=bf16", true, true,
      "take it if the link between machines is the limit: half of ddp's bytes, for gradients of 16 "
      "bits"},
-    {"powersgd", STRATEGY_DDP, "--comm-hook=powersgd --powersgd-start-iter=2", true,
+    {"powersgd", STRATEGY_DDP, "--comm-hook=powersgd --powersgd-start-iter=2", true, false,
      "take it if the link is slow and matrices are large: a few of ddp's bytes, for gradients that "
      "are close"},
 };
@@ -31,7 +31,7 @@ static bench_mode mode_at(int place)
     if (place >= STRATEGY_COUNT)
         return VARIANTS[place - STRATEGY_COUNT];
     const strategy_facts *how = strategy_about((strategy_kind)place);
-    return (bench_mode){how->name, (strategy_kind)place, NULL, false, how->advice};
+    return (bench_mode){how->name, (strategy_kind)place, NULL, false, how->has_peer, how->advice};
 }
 
 bench_mode bench_case_mode(const bench_case *c)
@@ -177,7 +177,7 @@ static void refuse(const plan *p, const bench_case *c, char *out, size_t size_by
         snprintf(out, size_bytes,
                  "torch dp is left out: without a GPU torch.nn.DataParallel "
                  "calls its module as it is, on one device");
-    else if (c->torch && (!how->has_peer || c->variant > 0))
+    else if (c->torch && !bench_case_mode(c).has_peer)
         snprintf(out, size_bytes, "torch %s is left out: bench/peers has no such training",
                  bench_case_mode(c).name);
     else if (p->is_cuda && bench_case_mode(c).cpu_only)
@@ -456,20 +456,25 @@ static void make_ours(const bench_commands *commands, const bench_case *c, bench
 
 static void make_torch(const bench_commands *commands, const bench_case *c, bench_words *out)
 {
-    if (c->mode != STRATEGY_DDP) { /* torch.nn.DataParallel takes all GPUs that it sees */
+    const strategy_facts *how = strategy_about(c->mode);
+    bench_mode mode = bench_case_mode(c);
+    if (how->is_one_process) { /* torch.nn.DataParallel takes all GPUs that it sees */
         char list[DEVICES_BYTES];
         list_devices(commands->is_cuda ? c->world : 0, list);
         bench_words_split(out, "env CUDA_VISIBLE_DEVICES=%s", list);
     }
     bench_words_add(out, "%s", commands->python);
-    if (c->mode == STRATEGY_DDP)
+    if (!how->is_one_process)
         bench_words_split(out, "-m torch.distributed.run --standalone --nproc_per_node=%d",
                           c->world);
     bench_words_add(out, "%s", commands->script);
-    bench_words_add(out, "--mode=%s", strategy_about(c->mode)->name);
+    bench_words_add(out, "--mode=%s", how->name);
+    if (mode.flags != NULL)
+        bench_words_split(out, "%s", mode.flags);
     add_work(commands, c, out);
     bench_words_add(out, "--batch-size=%d",
-                    c->mode == STRATEGY_DDP ? c->global_batch / c->world : c->global_batch);
+                    how->is_one_process || how->cuts_model ? c->global_batch
+                                                           : c->global_batch / c->world);
     bench_words_add(out, "--data=%s", commands->data);
 }
 

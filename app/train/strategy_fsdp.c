@@ -435,6 +435,7 @@ const strategy_ops strategy_fsdp = {
               .least_ranks = 2,
               .axis = "fsdp",
               .can_be_captured = true,
+              .has_peer = true,
               .advice = "take it if parameters, gradients and optimizer state together do not fit: "
                         "a slice of all three each"},
     .check = check,

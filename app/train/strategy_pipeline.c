@@ -443,6 +443,7 @@ const strategy_ops strategy_pipeline = {
               .axis = "pp",
               .cuts_model = true,
               .most_ranks = network_parts,
+              .has_peer = true,
               .advice = "take it if the network does not fit a device and links are slow: only "
                         "activations travel, but stages wait for each other"},
     .check = check,

@@ -187,6 +187,7 @@ const strategy_ops strategy_tp = {
               .cuts_model = true,
               .most_ranks = network_tp_most,
               .can_be_captured = true,
+              .has_peer = true,
               .advice = "take it if a layer is too large for a device and links are fast: every step "
                         "stops for sums of activations"},
     .check = check,

@@ -200,6 +200,7 @@ const strategy_ops strategy_zero1 = {
               .unit = "rank",
               .least_ranks = 2,
               .can_be_captured = true,
+              .has_peer = true,
               .advice = "take it if the optimizer's state is what does not fit: ddp's weights and "
                         "bytes, and a slice of the state each"},
     .check = check,

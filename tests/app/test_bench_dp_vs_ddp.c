@@ -193,9 +193,8 @@ START_TEST(bench_modes_has_every_mode)
     int n = 0;
     for (int i = 0; i < cases.count; i++) {
         const bench_case *c = &cases.list[i];
-        const strategy_facts *how = strategy_about(c->mode);
         if (c->torch) {
-            ck_assert(how->has_peer && c->variant == 0);
+            ck_assert(bench_case_mode(c).has_peer);
             continue;
         }
         bench_mode mode = bench_case_mode(c);
@@ -211,10 +210,33 @@ START_TEST(bench_modes_has_every_mode)
     ck_assert_int_eq(n, STRATEGY_COUNT + BENCH_VARIANTS);
     char *told = json_dumps(notes, 0);
     ASSERT_FACTS(told, "torch dp is left out", "torch ps is left out",
-                 "torch ddp-bf16 is left out");
+                 "torch powersgd is left out");
+    ASSERT_SILENT(told, "torch zero1");
+    ASSERT_SILENT(told, "torch pipeline");
     free(told);
     bench_cases_free(&cases);
     json_decref(notes);
+}
+END_TEST
+
+/* A rank's batch, or that of all; and the flags of a variant. */
+START_TEST(the_peer_is_told_the_mode)
+{
+    static const char *const WANT[][3] = {{"--mode=zero1", "--batch-size=32", "--model=mlp"},
+                                          {"--mode=pipeline", "--batch-size=64", "--model=mlp"},
+                                          {"--mode=ddp", "--batch-size=32", "--comm-hook=bf16"}};
+    char line[BENCH_COMMAND_BYTES];
+    bench_words words;
+    bench_fixture b;
+    bench_fixture_open("bench modes --modes zero1,pipeline,ddp-bf16 --models mlp", &b);
+    for (size_t i = 0; i < COUNT(WANT); i++) {
+        b.cases.list[i].torch = true;
+        bench_commands_make(&b.commands, &b.cases.list[i], &words);
+        bench_words_line(&words, line, sizeof line);
+        ASSERT_FACTS(line, "torch.distributed.run", "--nproc_per_node=2", WANT[i][0], WANT[i][1],
+                     WANT[i][2]);
+    }
+    bench_fixture_close(&b);
 }
 END_TEST
 
@@ -601,6 +623,7 @@ int main(void)
     tcase_add_test(core, figures_are_those_of_the_runs);
     tcase_add_test(core, a_step_with_the_warm_up_says_so);
     tcase_add_test(core, bench_modes_has_every_mode);
+    tcase_add_test(core, the_peer_is_told_the_mode);
     tcase_add_test(core, modes_are_compared_with_ddp);
     tcase_add_test(core, modes_without_ddp_have_no_ratio);
     tcase_add_loop_test(core, all_that_it_prints_fits_a_terminal, 0, COUNT(PRINTED));
