@@ -543,6 +543,7 @@ static json_t *row_json(const bench_rows *rows, int row)
         {"last_loss", known(bench_row_median(rows, row, BENCH_FIELD(last_loss)))},
         {"train_loss", report_number(f.train_loss, LOSS_DIGITS)},
         {"train_loss_minus_ddp", known(loss_beside_ddp(&f))},
+        {"state_mib", known(bench_row_median(rows, row, BENCH_FIELD(state_mib)))},
         {"times_ddp", times_ddp_json(&f)},
         {"advice", c->torch ? json_null() : json_string(bench_case_mode(c).advice)},
         {"why", f.speed.n > 0 ? json_string(why) : json_null()},
@@ -598,15 +599,21 @@ static void add_beside_ddp(const figures *f, json_t *table)
 
 static void add_cost(const figures *f, json_t *table)
 {
-    char why[BENCH_WHY_BYTES];
-    double beside = loss_beside_ddp(f);
+    char note[BENCH_WHY_BYTES];
+    int row = (int)(f->row - f->rows->list);
+    double beside = loss_beside_ddp(f),
+           state = bench_row_median(f->rows, row, BENCH_FIELD(state_mib));
     table_number(table, (f->bytes[0] + f->bytes[1]) / MEBIBYTE);
     table_number(table, (f->bytes[BUSIEST] + f->bytes[BUSIEST + 1]) / MEBIBYTE);
     table_number(table, f->peak_mib);
     table_cell(table, isfinite(f->train_loss) ? "%.6f" : "", f->train_loss);
     table_cell(table, isfinite(beside) ? "%.2g" : "", beside);
-    explain(f, why);
-    table_note(table, why);
+    explain(f, note);
+    if (isfinite(state))
+        snprintf(note, sizeof note,
+                 "parameters, gradients and optimizer state are %.2f MiB on the fullest rank",
+                 state);
+    table_note(table, note);
 }
 
 /* What a rank does itself, and what it says or hears: a table each. */

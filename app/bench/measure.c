@@ -538,6 +538,16 @@ static double number(const json_t *object, const char *key)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
+static double largest(const json_t *list)
+{
+    double found = (double)NAN;
+    const json_t *value;
+    size_t i;
+    json_array_foreach(list, i, value) if (json_is_number(value)) found =
+        fmax(found, json_number_value(value)); /* passes over NAN */
+    return found;
+}
+
 static void read_peaks(const json_t *list, bench_sample *out)
 {
     const json_t *value;
@@ -578,6 +588,7 @@ status bench_sample_read(const json_t *line, int warmup, int global_batch, bench
         .test_acc = number(line, "test_acc"),
         .last_loss = number(line, "last_loss"),
         .train_loss = number(line, "train_loss"),
+        .state_mib = largest(json_object_get(line, "state_mib")),
     };
     for (int p = 0; p < N_PHASES; p++)
         s.phase_s[p] = number(phases, moment_about((moment)p)->name) / steps;

@@ -134,6 +134,7 @@ typedef struct bench_sample {
     int peak_mib_count;
     double test_acc, last_loss;
     double train_loss; /* mean of the last epoch, over all ranks */
+    double state_mib;  /* a peer's: parameters, gradients, optimizer state; the largest rank's */
 } bench_sample;
 
 /* What a run has left in its folder: its last epoch's train_loss; NAN if it is not known. */

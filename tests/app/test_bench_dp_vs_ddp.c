@@ -413,7 +413,8 @@ START_TEST(a_pytorch_row_without_accuracy_is_not_counted)
     static const char SCRIPT[] = "#!/bin/sh\necho \"$*\" >>\"$0.log\"\n"
                                  "acc=$(cat \"$0.acc\")\n"
                                  "echo \"{\\\"train_s\\\":[1,1],\\\"images_per_epoch\\\":384,"
-                                 "\\\"test_acc\\\":$acc,\\\"last_loss\\\":0.1}\"\n";
+                                 "\\\"test_acc\\\":$acc,\\\"last_loss\\\":0.1,\\\"train_loss\\\":0."
+                                 "2,\\\"state_mib\\\":[8,9]}\"\n";
     file_part part = {SCRIPT, sizeof SCRIPT - 1}, good = {"0.93", 4}, bad = {"0.80", 4};
     test_folder_require(file_replace(b.commands.python, &part, 1));
     ck_assert_int_eq(chmod(b.commands.python, 0700), 0);
@@ -421,6 +422,8 @@ START_TEST(a_pytorch_row_without_accuracy_is_not_counted)
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     ck_assert_int_eq(bench_row_samples(&b.rows, 0), 2);
     ck_assert_double_eq_tol(bench_row_median(&b.rows, 0, BENCH_FIELD(images_per_s)), 384, 1e-9);
+    ck_assert(bench_row_median(&b.rows, 0, BENCH_FIELD(train_loss)) == 0.2);
+    ck_assert(bench_row_median(&b.rows, 0, BENCH_FIELD(state_mib)) == 9);
     ASSERT_FACTS(b.rows.list[0].command,
                  "learns.sh -m torch.distributed.run --standalone --nproc_per_node=2 peer.py",
                  "--mode=ddp", "--model=mlp", "--batch-size=64");
