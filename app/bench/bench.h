@@ -100,12 +100,13 @@ typedef struct bench_mode {
     const char *name;
     strategy_kind strategy;
     const char *flags; /* of train, beside --mode; NULL: none */
+    bool by_rank;      /* an optimizer step is of one rank's batch */
     bool cpu_only;     /* the flags are */
     bool has_peer;     /* bench/peers/torch_ddp_mnist.py knows mode and flags */
     const char *advice;
 } bench_mode;
 
-enum { BENCH_VARIANTS = 2 };
+enum { BENCH_VARIANTS = 3 };
 
 typedef struct bench_case {
     bool is_all_reduce; /* bench scaling's, of several sizes: it has a world, and nothing else */

@@ -16,12 +16,25 @@
 enum { MAX_WORLD = 64, MAX_BATCH = 1 << 20, WORD_BYTES = 32 };
 
 static const bench_mode VARIANTS[] = {
-    {"ddp-bf16", STRATEGY_DDP, "--comm-hook=bf16", true, true,
-     "take it if the link between machines is the limit: half of ddp's bytes, for gradients of 16 "
-     "bits"},
-    {"powersgd", STRATEGY_DDP, "--comm-hook=powersgd --powersgd-start-iter=2", true, false,
-     "take it if the link is slow and matrices are large: a few of ddp's bytes, for gradients that "
-     "are close"},
+    {.name = "ps-async",
+     .strategy = STRATEGY_PS,
+     .flags = "--async",
+     .by_rank = true,
+     .advice = "take it if ranks are unequally fast, and steps of somewhat old weights do no harm: "
+               "nobody waits, and no two runs are alike"},
+    {.name = "ddp-bf16",
+     .strategy = STRATEGY_DDP,
+     .flags = "--comm-hook=bf16",
+     .cpu_only = true,
+     .has_peer = true,
+     .advice = "take it if the link between machines is the limit: half of ddp's bytes, for "
+               "gradients of 16 bits"},
+    {.name = "powersgd",
+     .strategy = STRATEGY_DDP,
+     .flags = "--comm-hook=powersgd --powersgd-start-iter=2",
+     .cpu_only = true,
+     .advice = "take it if the link is slow and matrices are large: a few of ddp's bytes, for "
+               "gradients that are close"},
 };
 _Static_assert(sizeof VARIANTS / sizeof VARIANTS[0] == BENCH_VARIANTS, "BENCH_VARIANTS");
 
@@ -31,7 +44,10 @@ static bench_mode mode_at(int place)
     if (place >= STRATEGY_COUNT)
         return VARIANTS[place - STRATEGY_COUNT];
     const strategy_facts *how = strategy_about((strategy_kind)place);
-    return (bench_mode){how->name, (strategy_kind)place, NULL, false, how->has_peer, how->advice};
+    return (bench_mode){.name = how->name,
+                        .strategy = (strategy_kind)place,
+                        .has_peer = how->has_peer,
+                        .advice = how->advice};
 }
 
 bench_mode bench_case_mode(const bench_case *c)
@@ -412,13 +428,14 @@ static void add_mode(const bench_commands *commands, const bench_case *c, bench_
     const strategy_facts *how = strategy_about(c->mode);
     if (c->mode != STRATEGY_DDP)
         bench_words_add(out, "--mode=%s", how->name);
-    if (bench_case_mode(c).flags != NULL)
-        bench_words_split(out, "%s", bench_case_mode(c).flags);
-    if (how->is_one_process)
-        bench_words_add(out, "--batch-size=%d", c->global_batch);
-    else
-        bench_words_split(out, "--nproc-per-node=%d --global-batch-size=%d --backend=%s", c->world,
-                          c->global_batch, commands->opts->backend);
+    bench_mode mode = bench_case_mode(c);
+    if (mode.flags != NULL)
+        bench_words_split(out, "%s", mode.flags);
+    bool whole = how->is_one_process || mode.by_rank;
+    if (!how->is_one_process)
+        bench_words_split(out, "--nproc-per-node=%d --backend=%s", c->world,
+                          commands->opts->backend);
+    bench_words_add(out, "--%sbatch-size=%d", whole ? "" : "global-", c->global_batch);
     list_devices(c->world, list);
     bool has_devices = how->is_one_process && c->mode != STRATEGY_SINGLE;
     if (has_devices && commands->is_cuda)
