@@ -106,7 +106,7 @@ typedef struct bench_mode {
     const char *advice;
 } bench_mode;
 
-enum { BENCH_VARIANTS = 3 };
+enum { BENCH_VARIANTS = 4 };
 
 typedef struct bench_case {
     bool is_all_reduce; /* bench scaling's, of several sizes: it has a world, and nothing else */

@@ -22,6 +22,13 @@ static const bench_mode VARIANTS[] = {
      .by_rank = true,
      .advice = "take it if ranks are unequally fast, and steps of somewhat old weights do no harm: "
                "nobody waits, and no two runs are alike"},
+    {.name = "localsgd",
+     .strategy = STRATEGY_DDP,
+     .flags = "--sync-every=16",
+     .has_peer = true,
+     .advice =
+         "take it if ranks seldom can talk: a sixteenth of ddp's bytes, for weights that part "
+         "in between"},
     {.name = "ddp-bf16",
      .strategy = STRATEGY_DDP,
      .flags = "--comm-hook=bf16",

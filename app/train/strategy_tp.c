@@ -188,8 +188,8 @@ const strategy_ops strategy_tp = {
               .most_ranks = network_tp_most,
               .can_be_captured = true,
               .has_peer = true,
-              .advice = "take it if a layer is too large for a device and links are fast: every step "
-                        "stops for sums of activations"},
+              .advice = "take it if a layer is too large for a device and links are fast: a step "
+                        "stops for sums of activations, layer by layer"},
     .check = check,
     .network = share_network,
     .read_state = read_state,

@@ -4,7 +4,7 @@
 # of MODES. The networks are those without dropout, whose masks differ. Needs $TORCH_PYTHON, a Python with
 # torch and safetensors.
 set -eu
-MODES="ddp zero1 pipeline"
+MODES="ddp zero1 fsdp pipeline tp"
 if ! [ -x "${TORCH_PYTHON:-/nowhere/python}" ]; then
     echo "SKIP: TORCH_PYTHON='${TORCH_PYTHON:-}' names no Python with torch"
     exit 77
