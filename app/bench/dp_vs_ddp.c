@@ -833,8 +833,9 @@ static void say_limits(const bench_commands *commands, const bench_rows *rows, j
         report_say(
             document, REPORT_LIMITS,
             "loss is the mean over all images of the last epoch, each in its own step: modes "
-            "that do the same work differ from ddp by rounding. PyTorch draws other masks of "
-            "dropout, and is compared with its own ddp");
+            "that do the same work differ from ddp by rounding, until it turns a ReLU or a "
+            "maximum over; then by more. PyTorch draws other masks of dropout, and is "
+            "compared with its own ddp");
     for (int i = 0; bench_why_rule(i) != NULL; i++)
         report_say(document, REPORT_LIMITS, "rule %d for the sentence below a row: %s", i + 1,
                    bench_why_rule(i));
