@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Fits a cost model to what `mnist_ddp bench scaling` measured (scaling.json), and projects it to a
-cluster. docs/performance.md ("What scaling costs") explains the terms. Needs python3-scipy."""
+cluster. docs/internals/performance.md ("What scaling costs") explains the terms. Needs python3-scipy."""
 import argparse
 import functools
 import json
