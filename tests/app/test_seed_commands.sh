@@ -165,6 +165,7 @@ gives 1 '"world":2,' "$program" --world_size=2 --node_rank=0 $train --run-dir on
 facts_in_a_line "$(cat seed.err)" --world-size=2 "only one" || fail "--world_size=2: not said"
 
 # What node 0 prints for the other node is whole, and works when it is pasted.
+: >paste.0.err # it is read before its writer may have begun
 port=$(free_port)
 # shellcheck disable=SC2086
 PET_NNODES=2 timeout 60 "$program" --node_rank 0 --nproc-per-node=2 --master-addr=127.0.0.1 \
