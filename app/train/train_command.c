@@ -837,6 +837,14 @@ static const char *name_of(double loss)
     return isnan(loss) ? "nan" : isinf(loss) ? "inf" : "not finite";
 }
 
+/* Not every mode knows the norm of all gradients. */
+static bool can_clip(const rank_context *rank)
+{
+    options with = *rank->opts;
+    with.clip_grad_norm = 1;
+    return strategy_check(&with, rank->place.world_size) == STATUS_OK;
+}
+
 /* Every rank leaves an error file; rank 0 speaks for all. */
 static void run_end_say_diverged(training *t)
 {
@@ -852,10 +860,11 @@ static void run_end_say_diverged(training *t)
     status st =
         FAIL(STATUS_INVALID,
              "%s is %s %s step %lld (epoch %lld; lr %g, %s): training ends, as no step after it "
-             "learns anything; give a smaller --lr, a --warmup-steps, or --clip-grad-norm",
+             "learns anything; give a smaller --lr%s",
              at->not_finite, name_of(loss), when, (long long)step, (long long)epoch,
              schedule_lr(&rank->schedule, step > 0 ? step - 1 : 0),
-             optimizer_kind_name(rank->settings.optimizer.kind));
+             optimizer_kind_name(rank->settings.optimizer.kind),
+             can_clip(rank) ? ", a --warmup-steps, or --clip-grad-norm" : " or a --warmup-steps");
     failure_write_error_file(st, rank->place.rank, EXIT_CODE_DIVERGED);
     if (rank->place.rank != 0)
         return;
