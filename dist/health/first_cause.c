@@ -223,6 +223,30 @@ static bool has_departed(const first_cause *c, int rank, departure *how)
     return true;
 }
 
+void first_cause_rename(const int *ranks, int n)
+{
+    static const char word[] = "rank ";
+    status_kept message;
+    status_keep(&message);
+    char text[sizeof message.text];
+    size_t used = 0;
+    for (const char *at = message.text; *at != '\0' && used + 32 < sizeof text;) {
+        char *end = NULL;
+        long number = -1;
+        if (strncmp(at, word, sizeof word - 1) == 0)
+            number = strtol(at + sizeof word - 1, &end, 10);
+        if (number >= 0 && number < n && end != at + sizeof word - 1) {
+            used += (size_t)snprintf(text + used, sizeof text - used, "rank %d", ranks[number]);
+            at = end;
+        } else {
+            text[used++] = *at++;
+        }
+    }
+    text[used] = '\0';
+    memcpy(message.text, text, used + 1);
+    status_restore(&message);
+}
+
 /* The latest rank to depart; NOBODY. */
 static int latest_departed(const first_cause *c)
 {

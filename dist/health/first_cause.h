@@ -60,6 +60,10 @@ bool first_cause_blame(first_cause *c);
 /* STATUS_PEER: "rank 2 (pid 71) has closed its process group"; p NULL: without the process. */
 status first_cause_closed(const peers *p, int rank);
 
+/* In this thread's message "rank 1 (pid 71)" becomes "rank 5 (pid 71)" if `ranks` has a 5 at 1: the
+ * numbers of the larger group that a group's ranks are from. */
+void first_cause_rename(const int *ranks, int n);
+
 /* How a rank closes its group. */
 typedef struct departure {
     uint64_t number; /* collectives that it has done, sends and receives aside */

@@ -10,6 +10,7 @@
 #include "dist/backends/local/backend_local.h"
 #include "dist/collective/collective.h"
 #include "dist/collective/process_group_ops.h"
+#include "dist/health/first_cause.h"
 #include "dist/health/hang_report.h"
 #include "dist/health/rank_status.h"
 #include "dist/process_group/backend_choice.h"
@@ -188,13 +189,17 @@ static status may_begin(process_group *group, const collective *c)
 /* Says which collective failed. */
 static status name_failure(const process_group *group, const collective *c, status st)
 {
+    int rank = group->whole != NULL ? group->whole[group->rank] : group->rank;
     return status_context(st, "%s #%" PRIu64 " on rank %d%s (%s)", collective_kind_name(c->kind),
-                          c->seq, group->rank, group->of_ranks, process_group_backend(group));
+                          c->seq, rank, group->of_ranks, process_group_backend(group));
 }
 
-/* The same for what another thread may have ended: that one knows why. */
+/* The same for what another thread may have ended: that one knows why. Else the backend says it, to
+ * which a sub-group's ranks are all that there are. */
 static status explain_failure(process_group *group, const collective *c, status st)
 {
+    if (group->whole != NULL)
+        first_cause_rename(group->whole, group->world_size);
     pthread_mutex_lock(&group->abort_lock);
     if (group->aborted) {
         status_restore(&group->why);
@@ -664,6 +669,7 @@ void process_group_destroy(process_group *group)
     allocations_free(&group->memory);
     pthread_mutex_destroy(&group->lock);
     pthread_mutex_destroy(&group->abort_lock);
+    free(group->whole);
     free(group);
 }
 
@@ -950,5 +956,7 @@ status process_group_new_group(process_group *group, const sub_group *what, proc
     describe(what, ranks, sizeof ranks);
     TRY(status_context(process_group_create(&options, out), "the sub-group of %s", ranks));
     snprintf((*out)->of_ranks, sizeof(*out)->of_ranks, " of %.60s", ranks);
+    TRY(memory_alloc(sizeof *what->ranks * (size_t)what->n, (void **)&(*out)->whole));
+    memcpy((*out)->whole, what->ranks, sizeof *what->ranks * (size_t)what->n);
     return STATUS_OK;
 }

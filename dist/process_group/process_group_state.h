@@ -125,6 +125,7 @@ struct process_group {
     process_group_options options; /* what it was made from; new_group makes sub-groups from it */
     char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* its keys in the store begin so */
     char of_ranks[72]; /* of a sub-group, in the group's numbers: " of ranks 1, 3" */
+    int *whole;        /* (world_size), likewise; NULL: it is no sub-group */
 
     pthread_mutex_t abort_lock; /* guards `aborted` and `why`: taken for a moment only */
     bool aborted;               /* process_group_abort was called */

@@ -804,6 +804,20 @@ START_TEST(a_killed_trainer_or_server_is_named)
 }
 END_TEST
 
+/* Not by its number among the ranks of its row or column. */
+START_TEST(a_killed_rank_of_a_mesh_is_named)
+{
+    program p = program_run_with(NULL, WORDS(STOPPABLE, "--mode=tp", "--mesh=dp=2,tp=2",
+                                             "--nproc-per-node=4", "--inject=kill:rank=3,step=3",
+                                             "--run-dir", "many"));
+    ASSERT_EXIT(p, 128 + SIGKILL);
+    ASSERT_FACTS(p.err, "rank 3 failed first");
+    ASSERT_FACTS(p.err, "rank 3 (pid", "is gone");
+    ASSERT_NO_FACTS(p.err, "rank 1 (pid", "is gone");
+    program_close(&p);
+}
+END_TEST
+
 START_TEST(another_mode_does_not_resume)
 {
     train_and_close("mlp", 0, WORDS(UNEVEN, "--mode=dp", "--replicas=3", "--run-dir", "one"));
@@ -929,6 +943,7 @@ int main(void)
     tcase_add_checked_fixture(stops, test_folder_clean, NULL);
     tcase_add_loop_test(stops, a_stopped_run_ends_with_the_same_bits, 0, N_STOPS);
     tcase_add_test(stops, another_mode_does_not_resume);
+    tcase_add_test(stops, a_killed_rank_of_a_mesh_is_named);
     TCase *server = suite_case(suite, "async", 60);
     tcase_add_checked_fixture(server, test_folder_clean, NULL);
     tcase_add_test(server, one_trainer_has_the_bits_of_one_process);

@@ -118,36 +118,11 @@ static status describe(const level *l, const group_setup *whole, level_setup *ou
     return STATUS_OK;
 }
 
-/* "rank 1 (pid 71) is gone" -> "rank 5 (pid 71) is gone" */
-static void name_ranks_of_the_whole(const level *l, status_kept *message)
-{
-    static const char word[] = "rank ";
-    char text[sizeof message->text];
-    size_t used = 0;
-    for (const char *at = message->text; *at != '\0' && used + 32 < sizeof text;) {
-        char *end = NULL;
-        long number = -1;
-        if (strncmp(at, word, sizeof word - 1) == 0)
-            number = strtol(at + sizeof word - 1, &end, 10);
-        if (number >= 0 && number < l->n && end != at + sizeof word - 1) {
-            used += (size_t)snprintf(text + used, sizeof text - used, "rank %d", l->ranks[number]);
-            at = end;
-        } else {
-            text[used++] = *at++;
-        }
-    }
-    text[used] = '\0';
-    memcpy(message->text, text, used + 1);
-}
-
 /* After a failure in it: this thread's message gets the whole group's ranks and says which level it
  * was. Returns st. */
 static status level_fail(level *l, status st)
 {
-    status_kept message;
-    status_keep(&message);
-    name_ranks_of_the_whole(l, &message);
-    status_restore(&message);
+    first_cause_rename(l->ranks, l->n);
     l->failed = true;
     return status_context(st, "%s (%s)", l->name, l->ops->name);
 }
