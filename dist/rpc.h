@@ -36,7 +36,8 @@ typedef struct rpc_value {
     bool later; /* the function has returned nothing yet: rpc_reply follows */
 } rpc_value;
 
-/* *out is zeroed. A failure travels to the caller, with code and text. */
+/* *out is zeroed. A failure travels to the caller, with code and text; that of a function which has
+ * set `later` is its own rank's, and ends rpc_serve_one. */
 typedef status rpc_fn(void *ctx, const rpc_call *call, rpc_value *out);
 
 typedef struct rpc_function {
@@ -54,20 +55,20 @@ typedef struct rpc_options {
     bool watches;       /* the store is ours: a rank whose process ends is noticed at once */
 } rpc_options;
 
-/* All ranks call it, once per job: returns when all have. */
+/* All ranks call it, once per job: returns when all have. STATUS_TIMEOUT: who has not. */
 status rpc_open(const rpc_options *options, rpc **out);
 void rpc_close(rpc *r); /* accepts NULL */
 
 typedef struct rpc_future {
     int to, id;
-    char name[RPC_NAME_BYTES];
+    const char *name; /* the call's; borrowed */
 } rpc_future;
 
 /* STATUS_INVALID: no such rank, or arguments that are too large. */
 status rpc_async(rpc *r, int to, const char *name, const void *args, size_t size, rpc_future *out);
 
 /* STATUS_TIMEOUT: no answer by then, and it may be waited for again; STATUS_PEER: the rank is gone,
- * or its answer makes no sense; else the function's own failure. */
+ * or its answer makes no sense; else the function's own failure. A zero byte follows the value. */
 status rpc_wait(rpc *r, const rpc_future *future, rpc_value *out);
 status rpc_sync(rpc *r, int to, const char *name, const void *args, size_t size, rpc_value *out);
 

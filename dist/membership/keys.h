@@ -7,6 +7,7 @@
  *   join/              the ranks of a job, at its start (rendezvous.c)
  *   bye/               the same, at its end
  *   settings/          the same, before training: were all started alike? (agreement.c)
+ *   rpc/               the same, when they open their calls (rpc.c)
  *   pg/<g>/            the ranks of process group g: which backend? (backend_choice.c)
  *   pg/<g>/peers/      the same: their processes (health/peers.c)
  *   pg/<g>/nccl/       the same: their communicator (nccl_comm.c)
@@ -54,7 +55,6 @@
  *   rpc/sent/<r>        counts the messages to rank r
  *   rpc/answer/<r>/<n>  what came of rank r's call <n>; deleted by that
  *   rpc/alive/<r>       a watched key that goes with rank r's connection
- *   rpc/came, rpc/open  counts the ranks that have opened theirs; all have
  *
  * Agents, under <run id>/, and <a> is an attempt:
  *
@@ -115,8 +115,6 @@ extern "C" {
 #define KEYS_RPC_SENT "rpc/sent"
 #define KEYS_RPC_ANSWER "rpc/answer"
 #define KEYS_RPC_ALIVE "rpc/alive"
-#define KEYS_RPC_CAME "rpc/came"
-#define KEYS_RPC_OPEN "rpc/open"
 /* Of agents that have met; and KEYS_OUTCOME, with the attempt. */
 #define KEYS_TROUBLE "trouble"
 #define KEYS_ALIVE "alive"

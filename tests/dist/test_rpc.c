@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "dist/store/store.h"
-#include "dist/store/store_wire.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
@@ -225,7 +224,7 @@ END_TEST
 /* What somebody else has written there: an answer that lies, and a message that does. */
 START_TEST(lies_are_told_apart)
 {
-    static const uint8_t lies[][8] = {{0, 0, 0, 0, 9}, {0, 0, 0, 0, 0, 0, 0, 0x80}, {1, 2, 3}};
+    static const uint8_t lies[3][8] = {{77}, {0, 0, 0, 0x80}, {0}};
     rpc_future f;
     rpc_value value;
     pid_t child = fork_rank_1(true);
@@ -237,17 +236,29 @@ START_TEST(lies_are_told_apart)
         ASSERT_FACTS(status_text(), "never", "rank 1", "bytes");
     }
     ck_assert(rpc_serve_one(r) == STATUS_OK); /* rank 1 has nothing to ask */
-    for (int i = 2; i <= 3; i++) {
-        uint8_t message[20] = {0};
-        store_wire_put_u32(message + (i == 2 ? 4 : 16), 7); /* from rank 7; 7 more bytes */
-        ck_assert(store_set(own, i == 2 ? "rpc/0/2" : "rpc/0/3", message, 20) == STATUS_OK);
+    for (int i = 0; i < 3; i++) {
+        static const char *const keys[] = {"rpc/0/2", "rpc/0/3", "rpc/0/4"};
+        uint8_t message[60] = {i == 0 ? 7 : 0, 0, 0, 0, i == 1 ? 7 : 0}; /* kind 7; from rank 7 */
+        ck_assert(store_set(own, keys[i], message, i < 2 ? 60 : 59) == STATUS_OK);
         ck_assert(rpc_serve_one(r) == STATUS_PEER);
-        ASSERT_FACTS(status_text(), "to rank 0", "makes no sense", "20 bytes");
+        ASSERT_FACTS(status_text(), "to rank 0", "makes no sense", i < 2 ? "60 bytes" : "59 bytes");
     }
     ck_assert(rpc_serve_one(r) == STATUS_TIMEOUT);
     rpc_close(r);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
+}
+END_TEST
+
+/* It has served all that it had to: others may still wait for a message of somebody else. */
+START_TEST(who_has_ended_is_not_missed)
+{
+    pid_t child = fork_rank_1(true);
+    rpc *r = rank_0(1000, true);
+    ck_assert_msg(rpc_shutdown(r) == STATUS_OK, "%s", status_text());
+    waitpid(child, NULL, 0);
+    ck_assert(rpc_serve_one(r) == STATUS_TIMEOUT);
+    rpc_close(r);
 }
 END_TEST
 
@@ -286,6 +297,7 @@ int main(void)
     tcase_add_test(calls, a_failure_travels_to_the_caller);
     tcase_add_loop_test(calls, who_does_not_answer_is_named, 0, 3);
     tcase_add_test(calls, lies_are_told_apart);
+    tcase_add_test(calls, who_has_ended_is_not_missed);
     tcase_add_test(calls, many_calls_leave_no_key);
     return suite_run(suite);
 }
