@@ -824,6 +824,11 @@ store *rendezvous_store(rendezvous *r)
     return r->store;
 }
 
+bool rendezvous_watches(const rendezvous *r)
+{
+    return !r->place.agent_store || environment_text("MNIST_DDP_LAUNCHED") != NULL;
+}
+
 /* A meeting's missing(): the ranks that have not said goodbye. */
 static status name_silent(void *ctx, const bool *said, bool is_over)
 {

@@ -127,6 +127,9 @@ const rendezvous_place *rendezvous_joined(const rendezvous *r);
  * for a world of one without an agent. */
 store *rendezvous_store(rendezvous *r);
 
+/* Whether that store is ours, and not torchrun's: it has watched keys. */
+bool rendezvous_watches(const rendezvous *r);
+
 /* Says goodbye and, if this rank serves the store, waits up to 5 s for all others to. Only after
  * a run that went well; otherwise just destroy. The run is over: what fails here is only logged. */
 void rendezvous_leave(rendezvous *r);

@@ -3,20 +3,16 @@
 #include "app/demo/demo.h"
 #include "app/train/staleness.h"
 #include "base/clock.h"
-#include "base/memory.h"
 #include "dist/rpc.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { STEP_MS = 30, STEPS = 6, TRAINERS_MOST = 6, PICTURE_BYTES = 128 };
+enum { STEP_MS = 30, STEPS = 6, PICTURE_BYTES = 128 };
 
 typedef struct async_ps {
     demo *d;
     rpc *calls;
     staleness rule; /* rank 0's */
-    int ids[TRAINERS_MOST];
     int64_t start_ns;
 } async_ps;
 
@@ -26,7 +22,10 @@ static void draw(const staleness *s, char out[PICTURE_BYTES])
     char *at = out;
     for (int t = 0; t < s->trainers; t++) {
         for (int step = 0; step < STEPS; step++)
-            *at++ = step < s->steps[t] ? '#' : step > s->steps[t] ? '.' : s->waits[t] ? 'w' : '>';
+            *at++ = step < s->each[t].steps   ? '#'
+                    : step > s->each[t].steps ? '.'
+                    : s->each[t].call != 0    ? 'w'
+                                              : '>';
         *at++ = ' ';
     }
     at[-1] = '\0';
@@ -35,43 +34,31 @@ static void draw(const staleness *s, char out[PICTURE_BYTES])
 static status take_push(void *ctx, const rpc_call *call, rpc_value *out)
 {
     async_ps *p = ctx;
-    int64_t of = 0;
     char picture[PICTURE_BYTES];
-    const rpc_value version = {.data = &p->rule.version, .size = sizeof p->rule.version};
-    if (call->size != sizeof of || call->from == 0)
-        return FAIL(STATUS_PEER, "a push of %zu bytes", call->size);
-    memcpy(&of, call->args, sizeof of);
+    int64_t missed = staleness_push(&p->rule, call->from - 1, call->id), made = p->rule.version;
     out->later = true;
-    p->ids[call->from - 1] = call->id;
-    int64_t missed = staleness_push(&p->rule, call->from - 1, of);
-    for (int t; (t = staleness_next(&p->rule)) >= 0;)
-        TRY(rpc_reply(p->calls, t + 1, p->ids[t], STATUS_OK, &version));
+    for (int t, id; (t = staleness_next(&p->rule, &id)) >= 0;)
+        TRY(rpc_reply(p->calls, t + 1, id, STATUS_OK, &(rpc_value){0}));
     draw(&p->rule, picture);
     demo_row(p->d, "%3.0f ms|rank %d|%lld|%lld|#%lld|%s", demo_since_ms(p->start_ns), call->from,
-             (long long)of, (long long)p->rule.version, (long long)missed, picture);
+             (long long)(made - 1 - missed), (long long)made, (long long)missed, picture);
     return STATUS_OK;
 }
 
-/* A trainer whose step takes rank x STEP_MS. */
-static status train(async_ps *p, int64_t version)
+/* Rank 0 serves; a step of each other one takes rank x STEP_MS. */
+static status train(async_ps *p)
 {
-    for (int step = 0; step < STEPS; step++) {
-        rpc_value value = {0};
+    rpc_value nothing;
+    int steps = p->d->rank == 0 ? STEPS * p->rule.trainers : STEPS;
+    for (int step = 0; step < steps; step++) {
+        if (p->d->rank == 0) {
+            TRY(rpc_serve_one(p->calls));
+            continue;
+        }
         clock_sleep_ms((int64_t)STEP_MS * p->d->rank);
-        TRY(rpc_sync(p->calls, 0, "push", &version, sizeof version, &value));
-        memcpy(&version, value.data, value.size < sizeof version ? value.size : sizeof version);
-        free(value.data);
+        TRY(rpc_sync(p->calls, 0, "push", NULL, 0, &nothing));
+        free(nothing.data);
     }
-    return STATUS_OK;
-}
-
-static status serve(async_ps *p)
-{
-    demo *d = p->d;
-    int trainers = d->world_size - 1;
-    staleness_begin(&p->rule, 0, STEPS);
-    while (staleness_steps(&p->rule) < (int64_t)STEPS * trainers)
-        TRY(rpc_serve_one(p->calls));
     return STATUS_OK;
 }
 
@@ -94,11 +81,12 @@ static status show_run(async_ps *p, int64_t bound, const char *fact)
     }
     demo_say(d, "# is a step that is done, > one under way.");
     demo_columns(d, "at", "push of", "of", "makes", "staleness", "ranks 1, 2, ...", NULL);
-    p->rule.bound = bound;
-    p->rule.version = p->rule.most = 0;
+    TRY(staleness_open(d->world_size - 1, bound, &p->rule));
+    staleness_begin(&p->rule, 0, STEPS);
     TRY(demo_begin_together(d, &p->start_ns));
-    TRY(d->rank == 0 ? serve(p) : train(p, 0));
+    TRY(train(p));
     demo_fact(d, fact, json_integer(p->rule.most));
+    staleness_close(&p->rule);
     return demo_show(d);
 }
 
@@ -130,10 +118,8 @@ status async_ps_demo(demo *d)
     status_kept cause;
     async_ps p = {.d = d};
     const rpc_function push = {"push", take_push, &p};
-    TRY(staleness_open(d->world_size - 1, -1, &p.rule));
-    status st = demo_open_rpc(d, &push, 1, &p.calls);
-    if (st == STATUS_OK)
-        st = show_all(&p);
+    TRY(demo_open_rpc(d, &push, 1, &p.calls));
+    status st = show_all(&p);
     status_keep(&cause);
     rpc_close(p.calls);
     staleness_close(&p.rule);

@@ -437,14 +437,13 @@ status demo_share(const demo *d, const char *key, char *text, size_t size_bytes)
 
 status demo_open_rpc(const demo *d, const rpc_function *functions, int n, rpc **out)
 {
-    bool ours = !d->place.agent_store || environment_text("MNIST_DDP_LAUNCHED") != NULL;
     return rpc_open(&(rpc_options){.store = rendezvous_store(d->rendezvous),
                                    .rank = d->rank,
                                    .world_size = d->world_size,
                                    .functions = functions,
                                    .n_functions = n,
                                    .timeout_ms = d->opts->timeout * 1000,
-                                   .watches = ours},
+                                   .watches = rendezvous_watches(d->rendezvous)},
                     out);
 }
 

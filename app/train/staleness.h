@@ -10,7 +10,6 @@
 
 #include "base/status.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum { STALENESS_ROWS = 32 };
@@ -20,30 +19,32 @@ typedef struct staleness {
     int64_t bound;                /* steps that a trainer may be ahead of the slowest; -1: any */
     int64_t meet;                 /* after this step all wait for all: an epoch's end, or a stop */
     int64_t version;              /* of the parameters: updates since they were opened */
-    int64_t *steps;               /* (trainers): made by each in the epoch */
-    bool *waits;                  /* (trainers): for parameters */
+    int64_t made;                 /* steps of all trainers in the epoch */
     int64_t rows[STALENESS_ROWS]; /* updates by their staleness; the last row: that, or more */
     int64_t most;                 /* the largest so far */
+    struct staleness_trainer {
+        int64_t steps; /* in the epoch */
+        int64_t has;   /* the version of its parameters */
+        int call;      /* by which it waits for others; 0: it makes a step */
+    } * each;          /* (trainers) */
 } staleness;
 
 status staleness_open(int trainers, int64_t bound, staleness *out);
 void staleness_close(staleness *s); /* accepts a zeroed one */
 
-/* All trainers have parameters of this version, and `step` steps of the epoch behind them. */
+/* All trainers have the latest parameters, and `step` steps of the epoch behind them. */
 void staleness_begin(staleness *s, int64_t step, int64_t meet);
 
-/* The trainer's gradients, of parameters of version `of`, have become an update: it waits from now
- * on. Returns their staleness: the updates that came between. */
-int64_t staleness_push(staleness *s, int trainer, int64_t of);
+/* The trainer's gradients have become an update: it waits from now on. Returns their staleness: the
+ * updates that came between. */
+int64_t staleness_push(staleness *s, int trainer, int call);
 
-/* A trainer that waits and may go on: it no longer waits. -1: there is none. */
-int staleness_next(staleness *s);
+/* A trainer that waits and may go on, with the latest parameters. -1: there is none. *call: by
+ * which it has waited. */
+int staleness_next(staleness *s, int *call);
 
 /* All are to meet as soon as that is possible: after the furthest step that any has begun. */
 void staleness_stop(staleness *s);
-
-/* Steps of all trainers in the epoch. */
-int64_t staleness_steps(const staleness *s);
 
 /* The most that a bound allows: while a trainer makes its step, each other one can make those that
  * it is behind, its own, and those that it may be ahead. -1: no bound. */

@@ -219,6 +219,19 @@ status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, 
     return network_backward(rank->net, !b->first, ready, ctx);
 }
 
+status strategy_ranks_pass(rank_context *rank, void *self, const step_batch *b)
+{
+    (void)self;
+    return strategy_ranks_forward_backward(rank, b, NULL, NULL);
+}
+
+optimizer_part strategy_server_part(rank_context *rank, void *self)
+{
+    (void)self;
+    return (optimizer_part){network_parameters(rank->net), network_gradients(rank->net),
+                            .count = rank->place.rank == 0 ? network_count(rank->net) : 0};
+}
+
 status strategy_ranks_optimizer_step(rank_context *rank, void *self)
 {
     (void)self;
@@ -466,6 +479,11 @@ status strategy_run_step(void *ctx, int step)
     return s->ops.run_step != NULL ? s->ops.run_step(s->rank, s->self, step) : train_step(s, step);
 }
 
+status strategy_ranks_step(rank_context *rank, int step)
+{
+    return train_step(rank->strategy, step);
+}
+
 /* Steps that are replayed as graphs. */
 
 static step_graph *find_graph(step_graphs *graphs, int samples)
@@ -552,7 +570,7 @@ status strategy_evaluate(strategy *s, const batch *in)
 {
     if (s->ops.evaluate != NULL)
         return s->ops.evaluate(s->rank, s->self, in);
-    if (in == NULL)
+    if (in == NULL || (s->ops.facts.has_server && s->rank->place.rank == 0))
         return STATUS_OK;
     TRY(network_forward(s->rank->net, in, NETWORK_EVAL));
     return s->rank->sharing.scores ? network_score(s->rank->net) : STATUS_OK;

@@ -93,6 +93,13 @@ status strategy_ranks_check(const options *opts);
 /* Of the rank's whole batch. `ready` as network_backward calls it; NULL: it is not called. */
 status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, grad_ready_fn ready,
                                        void *ctx);
+status strategy_ranks_pass(rank_context *rank, void *self, const step_batch *b); /* `ready` NULL */
+
+/* The step of the three functions, for a run_step of which some ranks do something else. */
+status strategy_ranks_step(rank_context *rank, int step);
+
+/* What a parameter server, rank 0, has of the optimizer: all. The others only count its steps. */
+optimizer_part strategy_server_part(rank_context *rank, void *self);
 
 /* Clips the gradients if --clip-grad-norm says so, then steps the optimizer. */
 status strategy_ranks_optimizer_step(rank_context *rank, void *self);

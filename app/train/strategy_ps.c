@@ -29,20 +29,6 @@ static void share_network(const rank_context *rank, network_share *out)
     out->parameters = model_kind_count(rank->settings.model) + N_FLAGS;
 }
 
-/* The server alone has the optimizer's state: the others only count its steps. */
-static optimizer_part part_of_server(rank_context *rank, void *self)
-{
-    (void)self;
-    return (optimizer_part){network_parameters(rank->net), network_gradients(rank->net),
-                            .count = is_server(rank) ? network_count(rank->net) : 0};
-}
-
-static status forward_backward(rank_context *rank, void *self, const step_batch *b)
-{
-    (void)self;
-    return strategy_ranks_forward_backward(rank, b, NULL, NULL);
-}
-
 /* The server's gradients become the mean over all ranks; the others' are spent: in place on all
  * ranks, as a backend may scale there on the way in. */
 static status synchronize(rank_context *rank, void *self)
@@ -105,9 +91,9 @@ const strategy_ops strategy_ps = {
                         "all others send and get"},
     .check = check,
     .network = share_network,
-    .part = part_of_server,
+    .part = strategy_server_part,
     .share_state = strategy_ranks_share_parameters,
-    .forward_backward = forward_backward,
+    .forward_backward = strategy_ranks_pass,
     .synchronize = synchronize,
     .optimizer_step = optimizer_step_at_server,
     .backend = strategy_ranks_backend,

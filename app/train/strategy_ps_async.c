@@ -3,52 +3,38 @@
  * another: each pushes the gradients of its batch, and gets the parameters for its next one. The
  * server makes a step of its optimizer of each push, as soon as it comes, whoever it is from.
  *
- *   trainer  rpc "push", version | gradients ------------------> | waits | <---- parameters
- *   server                         gradients -> step of optimizer -> answer, version
+ *   trainer  rpc "push", gradients ------------------> | waits | <---- parameters
+ *   server                  gradients -> step of optimizer -> answer
  *
  * Calls are messages in the job's store (dist/rpc.h); what is large goes by send and receive, as
  * the store would carry it four times. A push is answered when --staleness lets its trainer go on
  * (staleness.h), and after an epoch's last step only when all trainers have made it: so all ranks
- * test the same parameters. A wish to stop comes with a push, and ends all trainers after the same
- * step.
+ * test the same parameters. A wish to stop comes after the gradients, and ends all trainers after
+ * the same step: what all wish goes back after the parameters.
  */
 #include "app/train/staleness.h"
 #include "app/train/strategy_ops.h"
-#include "base/host.h"
 #include "base/memory.h"
 #include "dist/process_group/process_group.h"
 #include "dist/rpc.h"
 #include "kernels/ops.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct ps_async {
     rank_context *rank;
     rpc *calls;
-    rpc_function functions[1];
-    int64_t version; /* of a trainer's parameters */
+    rpc_function push;
+    rpc_future answer; /* a trainer's */
 
     /* The server's. */
     staleness rule;
-    int *ids; /* (trainers): of the call that each waits for */
-    step_plan plan;
-    bool is_begun; /* the device has begun a step for the next update */
-    bool is_open;  /* an epoch is under way */
-    float stop;    /* 1: some rank wishes to stop; NaN: a loss is not finite */
-    status failed; /* of a push, with */
-    status_kept why;
+    step_plan plan; /* of the latest update */
+    float stop;     /* above 0: some rank wishes to stop; NaN: a loss is not finite */
 } ps_async;
 
-/* What a trainer says of its gradients. */
-typedef struct push {
-    int64_t version;
-    double loss;
-    float stop;
-} push;
-
-static status check_flags(const options *o)
+static status check(const options *o, int world_size)
 {
     interval tests, saves;
     TRY(interval_parse("--eval-every", 0, o->eval_every, &tests));
@@ -57,6 +43,8 @@ static status check_flags(const options *o)
         bool is_given;
         const char *why;
     } refused[] = {
+        {world_size < 2, "rank 0 is the server, and no rank trains: give --nproc-per-node=2 or "
+                         "more, or --mode=single"},
         {o->global_batch_size > 0, "an update is of one trainer's batch: give --batch-size"},
         {o->scale_lr, "an update is of one trainer's batch: leave --scale-lr out, or give --lr"},
         {strcmp(o->amp, "fp16") == 0,
@@ -70,30 +58,10 @@ static status check_flags(const options *o)
     return strategy_ranks_check(o);
 }
 
-static status check(const options *opts, int world_size)
-{
-    if (world_size < 2)
-        return FAIL(STATUS_INVALID, "--mode=ps --async: rank 0 is the server, and no rank trains: "
-                                    "give --nproc-per-node=2 or more, or --mode=single");
-    return check_flags(opts);
-}
-
-static bool is_server(const rank_context *rank)
-{
-    return rank->place.rank == 0;
-}
-
 /* Parameters travel, and after them whether to stop. */
 static void share_network(const rank_context *rank, network_share *out)
 {
     out->parameters = model_kind_count(rank->settings.model) + PREEMPT_FLOATS;
-}
-
-static optimizer_part part_of_server(rank_context *rank, void *self)
-{
-    (void)self;
-    return (optimizer_part){network_parameters(rank->net), network_gradients(rank->net),
-                            .count = is_server(rank) ? network_count(rank->net) : 0};
 }
 
 static void close_async(void *self)
@@ -101,55 +69,42 @@ static void close_async(void *self)
     ps_async *a = self;
     rpc_close(a->calls);
     staleness_close(&a->rule);
-    free(a->ids);
     free(a);
 }
 
 static rpc_fn take_push;
 
-static status open_calls(rank_context *rank, ps_async *a)
-{
-    bool ours = !rank->place.agent_store || environment_text("MNIST_DDP_LAUNCHED") != NULL;
-    a->functions[0] = (rpc_function){"push", take_push, a};
-    return rpc_open(&(rpc_options){.store = rendezvous_store(rank->rendezvous),
-                                   .rank = rank->place.rank,
-                                   .world_size = rank->place.world_size,
-                                   .functions = a->functions,
-                                   .n_functions = is_server(rank),
-                                   .timeout_ms = rank->opts->timeout * 1000,
-                                   .watches = ours},
-                    &a->calls);
-}
-
 static status open_async(rank_context *rank, void **self)
 {
     ps_async *a = NULL;
-    int trainers = rank->place.world_size - 1;
     TRY(memory_alloc(sizeof *a, (void **)&a));
-    a->rank = rank;
-    status st = staleness_open(trainers, rank->opts->staleness, &a->rule);
+    *a = (ps_async){.rank = rank, .push = {"push", take_push, a}};
+    const rpc_options how = {.store = rendezvous_store(rank->rendezvous),
+                             .rank = rank->place.rank,
+                             .world_size = rank->place.world_size,
+                             .functions = &a->push,
+                             .n_functions = 1,
+                             .timeout_ms = rank->opts->timeout * 1000,
+                             .watches = rendezvous_watches(rank->rendezvous)};
+    status st = staleness_open(rank->place.world_size - 1, rank->opts->staleness, &a->rule);
     if (st == STATUS_OK)
-        st = memory_alloc(sizeof *a->ids * (size_t)trainers, (void **)&a->ids);
+        st = rpc_open(&how, &a->calls);
     if (st == STATUS_OK)
-        st = open_calls(rank, a);
-    if (st != STATUS_OK) {
+        *self = a;
+    else
         close_async(a);
-        return st;
-    }
-    *self = a;
-    return STATUS_OK;
+    return st;
 }
 
-/* With rank `peer`: the gradients, or the parameters and what follows them. */
-static status move_floats(rank_context *rank, collective_kind kind, float *data, size_t count,
-                          int peer)
+/* With rank `peer`: the gradients, or the parameters, and the wish that follows either. */
+static status move(rank_context *rank, collective_kind kind, float *data, int peer)
 {
     bool sends = kind == COLLECTIVE_SEND;
     const collective c = {.kind = kind,
                           .type = DTYPE_F32,
                           .in = sends ? data : NULL,
                           .out = sends ? NULL : data,
-                          .count = count,
+                          .count = network_count(rank->net) + PREEMPT_FLOATS,
                           .root = peer,
                           .label = data == rank->gradients ? "gradients to rank 0"
                                                            : "parameters from rank 0"};
@@ -157,181 +112,119 @@ static status move_floats(rank_context *rank, collective_kind kind, float *data,
     return process_group_run(rank->group, &c, rank->dev->stream);
 }
 
-static size_t parameter_floats(const rank_context *rank)
-{
-    return network_count(rank->net) + PREEMPT_FLOATS;
-}
-
 /* The trainer's side. */
 
-static status compute_gradients(rank_context *rank, int step)
+static status push(rank_context *rank, void *self)
 {
-    int micro_steps = loader_micro_steps(rank->loader, step); /* --accum */
-    for (int micro = 0; micro < micro_steps; micro++) {
-        step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
-        TRY(timeline_enter(&rank->timeline, MOMENT_LOAD));
-        TRY(loader_next(rank->loader, &b.in));
-        TRY(strategy_ranks_forward_backward(rank, &b, NULL, NULL));
-    }
-    return STATUS_OK;
-}
-
-static status await_version(ps_async *a, const rpc_future *answer)
-{
-    rpc_value value = {0};
-    TRY(rpc_wait(a->calls, answer, &value));
-    bool fits = value.size == sizeof a->version;
-    if (fits)
-        memcpy(&a->version, value.data, sizeof a->version);
-    free(value.data);
-    return fits ? STATUS_OK : FAIL(STATUS_PEER, "rank 0 answers a push with nonsense");
-}
-
-static status push_and_pull(rank_context *rank, ps_async *a)
-{
+    ps_async *a = self;
     score so_far;
-    rpc_future answer;
-    push p = {.version = a->version};
     TRY(network_read_score(rank->net, &so_far));
-    TRY(rank->dev->ops->download(rank->dev, &p.stop, rank->stop.flag, sizeof p.stop));
-    p.loss = so_far.last_loss;
-    TRY(rpc_async(a->calls, 0, "push", &p, sizeof p, &answer));
-    TRY(move_floats(rank, COLLECTIVE_SEND, rank->gradients, network_count(rank->net), 0));
+    TRY(rpc_async(a->calls, 0, "push", &so_far.last_loss, sizeof so_far.last_loss, &a->answer));
+    return move(rank, COLLECTIVE_SEND, rank->gradients, 0);
+}
+
+static status pull(rank_context *rank, void *self)
+{
+    rpc_value nothing;
+    ps_async *a = self;
     TRY(timeline_enter(&rank->timeline, MOMENT_SERVE));
-    TRY(await_version(a, &answer));
-    return move_floats(rank, COLLECTIVE_RECV, rank->parameters, parameter_floats(rank), 0);
+    TRY(rpc_wait(a->calls, &a->answer, &nothing));
+    free(nothing.data);
+    return move(rank, COLLECTIVE_RECV, rank->parameters, 0);
 }
 
 /* The server's side. */
 
-static void note_wish(ps_async *a, float wish)
-{
-    if (wish == 0.0f)
-        return;
-    a->stop = isnan(wish) || isnan(a->stop) ? (float)NAN : 1.0f;
-    staleness_stop(&a->rule);
-}
-
-/* Of the trainer's gradients, which have come. */
+/* Of the gradients that are here. For a step's first ones the device has begun it. */
 static status update(ps_async *a)
 {
     rank_context *rank = a->rank;
-    if (!a->is_begun) {
+    if (a->rule.made % a->rule.trainers != 0) {
         optimizer_plan_step(strategy_optimizer(rank->strategy), a->plan.lr, &a->plan);
         TRY(rank->dev->ops->begin_step(rank->dev, &a->plan, rank->step_state, NULL));
     }
-    a->is_begun = false;
     return strategy_ranks_optimizer_step(rank, a);
 }
 
+/* Of the rank whose gradients are here, or its own before any are. */
+static status note_wish(ps_async *a)
+{
+    float wish;
+    device *dev = a->rank->dev;
+    TRY(dev->ops->download(dev, &wish, a->rank->stop.flag, sizeof wish));
+    a->stop += wish;
+    if (wish != 0.0f)
+        staleness_stop(&a->rule);
+    return STATUS_OK;
+}
+
 /* A trainer at the step where all meet learns there whether to stop. */
-static status send_parameters(ps_async *a, int trainer)
+static status send_parameters(ps_async *a, int trainer, int call)
 {
     rank_context *rank = a->rank;
-    float stop = a->rule.steps[trainer] >= a->rule.meet ? a->stop : 0.0f;
-    const rpc_value version = {.data = &a->rule.version, .size = sizeof a->rule.version};
+    float stop = a->rule.each[trainer].steps >= a->rule.meet ? a->stop : 0.0f;
     TRY(rank->dev->ops->upload(rank->dev, rank->parameters + network_count(rank->net), &stop,
                                sizeof stop));
-    TRY(rpc_reply(a->calls, trainer + 1, a->ids[trainer], STATUS_OK, &version));
-    return move_floats(rank, COLLECTIVE_SEND, rank->parameters, parameter_floats(rank),
-                       trainer + 1);
+    TRY(rpc_reply(a->calls, trainer + 1, call, STATUS_OK, &(rpc_value){0}));
+    return move(rank, COLLECTIVE_SEND, rank->parameters, trainer + 1);
 }
 
-static status serve_push(ps_async *a, const rpc_call *call)
-{
-    push p;
-    rank_context *rank = a->rank;
-    if (call->size != sizeof p || call->from == 0)
-        return FAIL(STATUS_PEER, "a push of rank %d makes no sense", call->from);
-    memcpy(&p, call->args, sizeof p);
-    if (p.version < 0 || p.version > a->rule.version)
-        return FAIL(STATUS_PEER, "rank %d pushes gradients of version %lld, and the latest is %lld",
-                    call->from, (long long)p.version, (long long)a->rule.version);
-    TRY(move_floats(rank, COLLECTIVE_RECV, rank->gradients, network_count(rank->net), call->from));
-    TRY(update(a));
-    TRY(rank->dev->ops->upload(rank->dev, (void *)&network_totals(rank->net)->last_loss, &p.loss,
-                               sizeof p.loss)); /* what rank 0 says of the step */
-    a->ids[call->from - 1] = call->id;
-    (void)staleness_push(&a->rule, call->from - 1, p.version);
-    note_wish(a, p.stop);
-    for (int t; (t = staleness_next(&a->rule)) >= 0;)
-        TRY(send_parameters(a, t));
-    return timeline_enter(&rank->timeline, MOMENT_SERVE);
-}
-
-/* A failure is the server's own, and no answer. */
 static status take_push(void *ctx, const rpc_call *call, rpc_value *out)
 {
     ps_async *a = ctx;
+    rank_context *rank = a->rank;
+    double loss, *latest = (double *)&network_totals(rank->net)->last_loss;
     out->later = true;
-    a->failed = serve_push(a, call);
-    status_keep(&a->why);
-    return STATUS_OK;
+    if (call->size != sizeof loss || call->from == 0 || a->rule.each[call->from - 1].call != 0)
+        return FAIL(STATUS_PEER, "a push of rank %d makes no sense", call->from);
+    memcpy(&loss, call->args, sizeof loss);
+    TRY(move(rank, COLLECTIVE_RECV, rank->gradients, call->from));
+    TRY(update(a));
+    TRY(rank->dev->ops->upload(rank->dev, latest, &loss, sizeof loss)); /* rank 0 says it */
+    (void)staleness_push(&a->rule, call->from - 1, call->id);
+    TRY(note_wish(a));
+    for (int t, id; (t = staleness_next(&a->rule, &id)) >= 0;)
+        TRY(send_parameters(a, t, id));
+    return timeline_enter(&rank->timeline, MOMENT_SERVE);
+}
+
+static void plan_step(rank_context *rank, void *self, const step_plan *plan)
+{
+    (void)rank;
+    ((ps_async *)self)->plan = *plan;
 }
 
 /* As many pushes as there are trainers, whoever they are from. */
 static status serve_step(rank_context *rank, ps_async *a, int step)
 {
-    float wish;
-    const staleness *rule = &a->rule;
-    int64_t steps = rank->opts->dry_run ? 1 : loader_steps(rank->loader);
-    if (!a->is_open)
-        staleness_begin(&a->rule, step, steps);
-    TRY(rank->dev->ops->download(rank->dev, &wish, rank->stop.flag, sizeof wish));
-    note_wish(a, wish);
+    staleness *rule = &a->rule;
+    if (rule->made == rule->meet * rule->trainers) /* an epoch begins, or what is left of it */
+        staleness_begin(rule, step, rank->opts->dry_run ? 1 : loader_steps(rank->loader));
+    TRY(note_wish(a));
     TRY(timeline_enter(&rank->timeline, MOMENT_SERVE));
-    while (staleness_steps(rule) < (int64_t)(step + 1) * rule->trainers) {
+    while (rule->made < (step + 1) * (int64_t)rule->trainers)
         TRY(rpc_serve_one(a->calls));
-        if (a->failed != STATUS_OK)
-            return status_restore(&a->why), a->failed;
-    }
-    a->is_open = staleness_steps(rule) < rule->meet * rule->trainers;
-    return STATUS_OK;
-}
-
-static void plan_step(rank_context *rank, void *self, const step_plan *plan)
-{
-    ps_async *a = self;
-    (void)rank;
-    a->plan = *plan;
-    a->is_begun = true;
+    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
 
 static status run_step(rank_context *rank, void *self, int step)
 {
-    if (is_server(rank)) {
-        TRY(serve_step(rank, self, step));
-    } else {
-        TRY(compute_gradients(rank, step));
-        TRY(push_and_pull(rank, self));
-    }
-    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
-}
-
-/* The trainers test. */
-static status evaluate(rank_context *rank, void *self, const batch *in)
-{
-    (void)self;
-    if (is_server(rank))
-        return STATUS_OK;
-    TRY(network_forward(rank->net, in, NETWORK_EVAL));
-    return network_score(rank->net);
+    return rank->place.rank == 0 ? serve_step(rank, self, step) : strategy_ranks_step(rank, step);
 }
 
 static json_t *outcome(const rank_context *rank, void *self)
 {
     const staleness *s = &((ps_async *)self)->rule;
     json_t *rows = json_array();
-    int64_t most = staleness_most(s->trainers, s->bound), last = 0;
-    for (int64_t i = 0; i < STALENESS_ROWS; i++)
-        last = s->rows[i] > 0 ? i : last;
+    int64_t last = s->most < STALENESS_ROWS ? s->most : STALENESS_ROWS - 1;
+    int64_t allowed = staleness_most(s->trainers, s->bound);
     for (int64_t i = 0; i <= last; i++)
         json_array_append_new(rows, json_integer(s->rows[i]));
     (void)rank;
     return json_pack("{s:I, s:o, s:o, s:I, s:o}", "pushes", (json_int_t)s->version, "bound",
                      s->bound < 0 ? json_null() : json_integer(s->bound), "allowed",
-                     most < 0 ? json_null() : json_integer(most), "most", (json_int_t)s->most,
-                     "histogram", rows);
+                     s->bound < 0 ? json_null() : json_integer(allowed), "most",
+                     (json_int_t)s->most, "histogram", rows);
 }
 
 static void describe(const rank_context *rank, void *self, FILE *out)
@@ -363,11 +256,13 @@ const strategy_ops strategy_ps_async = {
     .open = open_async,
     .close = close_async,
     .network = share_network,
-    .part = part_of_server,
+    .part = strategy_server_part,
     .share_state = strategy_ranks_share_parameters,
     .plan_step = plan_step,
     .run_step = run_step,
-    .evaluate = evaluate,
+    .forward_backward = strategy_ranks_pass,
+    .synchronize = push,
+    .optimizer_step = pull,
     .backend = strategy_ranks_backend,
     .use = strategy_ranks_use,
     .describe = describe,

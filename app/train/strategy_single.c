@@ -12,12 +12,6 @@ static status check(const options *opts, int world_size)
     return strategy_ranks_check(opts);
 }
 
-static status forward_backward(rank_context *rank, void *self, const step_batch *b)
-{
-    (void)self;
-    return strategy_ranks_forward_backward(rank, b, NULL, NULL);
-}
-
 const strategy_ops strategy_single = {
     .facts = {.name = "single",
               .title = "mode single, ranks",
@@ -28,7 +22,7 @@ const strategy_ops strategy_single = {
               .advice = "take it if one device is fast enough and the network fits it: nothing is "
                         "sent, and nothing can be waited for"},
     .check = check,
-    .forward_backward = forward_backward,
+    .forward_backward = strategy_ranks_pass,
     .optimizer_step = strategy_ranks_optimizer_step,
     .backend = strategy_ranks_backend,
     .use = strategy_ranks_use,

@@ -67,12 +67,6 @@ static void share_network(const rank_context *rank, network_share *out)
         network_tp_parameters(rank->settings.model, p->rank, p->world_size) + PREEMPT_FLOATS;
 }
 
-static status forward_backward(rank_context *rank, void *self, const step_batch *b)
-{
-    (void)self;
-    return strategy_ranks_forward_backward(rank, b, NULL, NULL);
-}
-
 static status synchronize(rank_context *rank, void *self)
 {
     TRY(strategy_ranks_average_gradients(rank));
@@ -194,7 +188,7 @@ const strategy_ops strategy_tp = {
     .network = share_network,
     .read_state = read_state,
     .write_state = write_state,
-    .forward_backward = forward_backward,
+    .forward_backward = strategy_ranks_pass,
     .synchronize = synchronize,
     .optimizer_step = strategy_ranks_optimizer_step,
     .backend = strategy_ranks_backend,

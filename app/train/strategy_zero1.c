@@ -60,12 +60,6 @@ static optimizer_part part_of_rank(rank_context *rank, void *self)
                             .count = slice_count(rank)};
 }
 
-static status forward_backward(rank_context *rank, void *self, const step_batch *b)
-{
-    (void)self;
-    return strategy_ranks_forward_backward(rank, b, NULL, NULL);
-}
-
 /* The rank's slice of the gradients becomes the mean over all ranks. Their norm is known only where
  * all of them are: if they are clipped, all ranks get all. */
 static status synchronize(rank_context *rank, void *self)
@@ -209,7 +203,7 @@ const strategy_ops strategy_zero1 = {
     .share_state = strategy_ranks_share_parameters,
     .read_state = read_state,
     .write_state = write_state,
-    .forward_backward = forward_backward,
+    .forward_backward = strategy_ranks_pass,
     .synchronize = synchronize,
     .optimizer_step = optimizer_step_of_slice,
     .backend = strategy_ranks_backend,

@@ -4,6 +4,8 @@
 
 #include "tests/support/suite.h"
 
+#include <stdbool.h>
+
 enum { STEPS = 40, TRAINERS_MOST = 5, STOP_AT = 55 };
 
 static int64_t sum_of_rows(const staleness *s)
@@ -17,7 +19,7 @@ static int64_t sum_of_rows(const staleness *s)
 static bool all_are_at(const staleness *s, int64_t step)
 {
     for (int t = 0; t < s->trainers; t++)
-        if (s->steps[t] != step || s->waits[t])
+        if (s->each[t].steps != step || s->each[t].call != 0)
             return false;
     return true;
 }
@@ -27,7 +29,7 @@ START_TEST(trainers_in_any_order_keep_the_bound)
 {
     for (int bound = -1; bound < 4; bound++) {
         staleness s;
-        int64_t has[TRAINERS_MOST] = {0}, pushes = 0, furthest = 0;
+        int64_t pushes = 0, furthest = 0;
         uint64_t state = (uint64_t)_i * 7 + (uint64_t)(bound + 1);
         int trainers = 1 + _i % TRAINERS_MOST;
         bool stops = _i % 2 == 0;
@@ -36,25 +38,26 @@ START_TEST(trainers_in_any_order_keep_the_bound)
         while (!all_are_at(&s, s.meet)) {
             state = state * 6364136223846793005u + 1442695040888963407u;
             int t = (int)((state >> 33) % (uint64_t)trainers);
-            if (s.waits[t] || s.steps[t] == s.meet || (t == 0 && (state >> 50) % 4 != 0))
+            if (s.each[t].call != 0 || s.each[t].steps == s.meet ||
+                (t == 0 && (state >> 50) % 4 != 0))
                 continue;
-            int64_t missed = staleness_push(&s, t, has[t]);
+            int64_t missed = staleness_push(&s, t, t + 1);
             ck_assert(missed >= 0 && (bound < 0 || missed <= staleness_most(trainers, bound)));
             if (stops && ++pushes == STOP_AT % (trainers * 8))
                 staleness_stop(&s);
-            for (int next; (next = staleness_next(&s)) >= 0;) {
-                has[next] = s.version;
-                furthest = s.steps[next] > furthest ? s.steps[next] : furthest;
+            for (int next, call; (next = staleness_next(&s, &call)) >= 0;) {
+                ck_assert_int_eq(call, next + 1);
+                furthest = s.each[next].steps > furthest ? s.each[next].steps : furthest;
                 for (int other = 0; other < trainers && bound >= 0; other++)
-                    ck_assert_int_le(s.steps[next] - s.steps[other], bound);
+                    ck_assert_int_le(s.each[next].steps - s.each[other].steps, bound);
             }
         }
         ck_assert_int_eq(furthest, s.meet);
         ck_assert(stops ? s.meet < STEPS : s.meet == STEPS);
         ck_assert_int_eq(sum_of_rows(&s), s.meet * trainers);
-        ck_assert_int_eq(staleness_steps(&s), s.meet * trainers);
+        ck_assert_int_eq(s.made, s.meet * trainers);
         for (int t = 0; t < trainers; t++) /* all have the server's parameters */
-            ck_assert_int_eq(has[t], s.version);
+            ck_assert_int_eq(s.each[t].has, s.version);
         staleness_close(&s);
     }
 }
@@ -64,15 +67,16 @@ END_TEST
 START_TEST(the_most_that_is_allowed_happens)
 {
     staleness s;
+    int call;
     ck_assert(staleness_open(2, 1, &s) == STATUS_OK);
     staleness_begin(&s, 0, STEPS);
-    ck_assert_int_eq(staleness_push(&s, 0, 0), 0);
-    ck_assert_int_eq(staleness_next(&s), 0); /* it begins its second step at version 1 */
+    ck_assert_int_eq(staleness_push(&s, 0, 1), 0);
+    ck_assert_int_eq(staleness_next(&s, &call), 0); /* it begins its second step at version 1 */
     for (int i = 0; i < 3; i++) {
-        ck_assert_int_eq(staleness_push(&s, 1, s.version), 0);
-        ck_assert_int_eq(staleness_next(&s), i < 2 ? 1 : -1); /* two ahead: it waits */
+        ck_assert_int_eq(staleness_push(&s, 1, 2), i == 0);
+        ck_assert_int_eq(staleness_next(&s, &call), i < 2 ? 1 : -1); /* two ahead: it waits */
     }
-    ck_assert_int_eq(staleness_push(&s, 0, 1), staleness_most(2, 1));
+    ck_assert_int_eq(staleness_push(&s, 0, 3), staleness_most(2, 1));
     ck_assert_int_eq(s.most, 3);
     staleness_close(&s);
 }
