@@ -49,12 +49,9 @@ static status take_push(void *ctx, const rpc_call *call, rpc_value *out)
 static status train(async_ps *p)
 {
     rpc_value nothing;
-    int steps = p->d->rank == 0 ? STEPS * p->rule.trainers : STEPS;
-    for (int step = 0; step < steps; step++) {
-        if (p->d->rank == 0) {
-            TRY(rpc_serve_one(p->calls));
-            continue;
-        }
+    while (p->d->rank == 0 && p->rule.made < (int64_t)STEPS * p->rule.trainers)
+        TRY(rpc_serve_one(p->calls));
+    for (int step = 0; p->d->rank > 0 && step < STEPS; step++) {
         clock_sleep_ms((int64_t)STEP_MS * p->d->rank);
         TRY(rpc_sync(p->calls, 0, "push", NULL, 0, &nothing));
         free(nothing.data);

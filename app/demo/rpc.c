@@ -6,50 +6,31 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SLOW_MS = 100, NUMBERS = 1000 };
-
-typedef struct shown_rpc {
-    demo *d;
-    rpc *calls;
-} shown_rpc;
-
-static status return_double(double x, rpc_value *out)
-{
-    TRY(memory_alloc(sizeof x, &out->data));
-    out->size = sizeof x;
-    memcpy(out->data, &x, sizeof x);
-    return STATUS_OK;
-}
-
-static double double_of(rpc_value *value)
-{
-    double x = 0;
-    if (value->size == sizeof x)
-        memcpy(&x, value->data, sizeof x);
-    free(value->data);
-    return x;
-}
 
 static status divide(void *ctx, const rpc_call *call, rpc_value *out)
 {
     double x[2] = {0, 0};
     (void)ctx;
     memcpy(x, call->args, call->size < sizeof x ? call->size : sizeof x);
-    return x[1] != 0 ? return_double(x[0] / x[1], out)
-                     : FAIL(STATUS_INVALID, "%g cannot be divided by 0", x[0]);
+    if (x[1] == 0)
+        return FAIL(STATUS_INVALID, "%g cannot be divided by 0", x[0]);
+    out->size = sizeof x[0];
+    TRY(memory_alloc(out->size, &out->data));
+    *(double *)out->data = x[0] / x[1];
+    return STATUS_OK;
 }
 
 /* Takes SLOW_MS for each number up to this rank's. */
 static status work_slowly(void *ctx, const rpc_call *call, rpc_value *out)
 {
     const demo *d = ctx;
-    (void)call;
+    (void)call, (void)out;
     clock_sleep_ms((int64_t)SLOW_MS * d->rank);
-    return return_double(d->rank, out);
+    return STATUS_OK;
 }
 
 static status make_numbers(void *ctx, const rpc_call *call, rpc_value *out)
@@ -59,9 +40,8 @@ static status make_numbers(void *ctx, const rpc_call *call, rpc_value *out)
     return memory_alloc(out->size, &out->data);
 }
 
-static status show_call(shown_rpc *s)
+static status show_call(demo *d, rpc *calls)
 {
-    demo *d = s->d;
     static const double args[] = {12, 3};
     rpc_value value;
     demo_begin(d, "rpc_sync(\"worker1\", divide, args=(12, 3))");
@@ -70,38 +50,38 @@ static status show_call(shown_rpc *s)
                 "function there, and a rank that serves.");
     demo_columns(d, "", "does", "result", NULL);
     if (d->rank == 0) {
-        TRY(rpc_sync(s->calls, 1, "divide", args, sizeof args, &value));
-        demo_row(d, "rank 0|calls, and waits|#%.17g", double_of(&value));
+        TRY(rpc_sync(calls, 1, "divide", args, sizeof args, &value));
+        if (value.size == sizeof(double))
+            demo_row(d, "rank 0|calls, and waits|#%.17g", *(double *)value.data);
+        free(value.data);
         demo_arrow(d, 0, 1, "divide 12, 3");
         demo_arrow(d, 1, 0, "4");
     } else if (d->rank == 1) {
-        TRY(rpc_serve_one(s->calls));
+        TRY(rpc_serve_one(calls));
         demo_row(d, "rank 1|serves|");
     }
     return demo_show(d);
 }
 
 /* Rank 0 has all results when the slowest is done. */
-static status call_all(shown_rpc *s, int64_t start_ns)
+static status call_all(demo *d, rpc *calls, int64_t start_ns)
 {
-    demo *d = s->d;
-    rpc_value value;
+    rpc_value nothing;
     rpc_future futures[16];
     for (int to = 1; to < d->world_size; to++)
-        TRY(rpc_async(s->calls, to, "work_slowly", NULL, 0, &futures[to]));
+        TRY(rpc_async(calls, to, "work_slowly", NULL, 0, &futures[to]));
     demo_row(d, "rank 0 has called all|%.0f ms", demo_since_ms(start_ns));
     for (int to = 1; to < d->world_size; to++) {
-        TRY(rpc_wait(s->calls, &futures[to], &value));
-        demo_row(d, "rank 0 has the result of rank %.0f|%.0f ms", double_of(&value),
-                 demo_since_ms(start_ns));
+        TRY(rpc_wait(calls, &futures[to], &nothing));
+        free(nothing.data);
+        demo_row(d, "rank 0 has the result of rank %d|%.0f ms", to, demo_since_ms(start_ns));
     }
     demo_fact(d, "futures_ms", json_real(demo_since_ms(start_ns)));
     return STATUS_OK;
 }
 
-static status show_futures(shown_rpc *s)
+static status show_futures(demo *d, rpc *calls)
 {
-    demo *d = s->d;
     int64_t start_ns;
     TRY(demo_begin_together(d, &start_ns));
     demo_begin(d, "future = rpc_async(\"worker2\", work_slowly)");
@@ -111,21 +91,18 @@ static status show_futures(shown_rpc *s)
              "slowest is done, not after the sum of all times.",
              SLOW_MS);
     demo_columns(d, "", "at", NULL);
-    TRY(d->rank == 0 ? call_all(s, start_ns) : rpc_serve_one(s->calls));
+    TRY(d->rank == 0 ? call_all(d, calls, start_ns) : rpc_serve_one(calls));
     return demo_show(d);
 }
 
 /* Rank 0 makes it, rank 1 has it, the last rank fetches it. */
-static status show_reference(shown_rpc *s)
+static status show_reference(demo *d, rpc *calls)
 {
-    demo *d = s->d;
     rpc_rref ref = {0};
     rpc_value value = {0};
-    char text[64] = "";
     if (d->rank == 0)
-        TRY(rpc_remote(s->calls, 1, "make_numbers", NULL, 0, &ref));
-    snprintf(text, sizeof text, "%d %d %d", ref.owner, ref.creator, ref.id);
-    TRY(demo_share(d, "demo/rpc/reference", text, sizeof text));
+        TRY(rpc_remote(calls, 1, "make_numbers", NULL, 0, &ref));
+    TRY(process_group_broadcast(d->group, &ref, sizeof ref, DTYPE_U8, 0, NULL));
     demo_begin(d, "rref = remote(\"worker1\", make_numbers); rref.to_here()");
     demo_say(d,
              "What the function returns stays with rank 1: %d numbers. Rank 0 has only a "
@@ -138,22 +115,19 @@ static status show_reference(shown_rpc *s)
                  sizeof ref);
     } else if (d->rank == 1) {
         for (int i = 0; i < 3; i++) /* remote, to_here, delete */
-            TRY(rpc_serve_one(s->calls));
+            TRY(rpc_serve_one(calls));
         demo_row(d, "rank 1|has the numbers|#%zu", NUMBERS * sizeof(double));
     } else if (d->rank + 1 == d->world_size) {
-        if (sscanf(text, "%d %d %d", &ref.owner, &ref.creator, &ref.id) != 3)
-            return FAIL(STATUS_PEER, "a reference \"%s\"", text);
-        TRY(rref_to_here(s->calls, &ref, &value));
-        TRY(rref_delete(s->calls, &ref));
+        TRY(rref_to_here(calls, &ref, &value));
+        TRY(rref_delete(calls, &ref));
         demo_row(d, "rank %d|fetches them|#%zu", d->rank, value.size);
         free(value.data);
     }
     return demo_show(d);
 }
 
-static status show_errors(shown_rpc *s)
+static status show_errors(demo *d, rpc *calls)
 {
-    demo *d = s->d;
     static const double args[] = {1, 0};
     static const char *const names[] = {"divide", "no_such"};
     rpc_value value;
@@ -163,8 +137,8 @@ static status show_errors(shown_rpc *s)
     demo_columns(d, "", "rank 0 gets", NULL);
     for (int i = 0; i < 2 && d->rank < 2; i++) {
         if (d->rank == 1)
-            TRY(rpc_serve_one(s->calls));
-        else if (rpc_sync(s->calls, 1, names[i], args, sizeof args, &value) != STATUS_INVALID)
+            TRY(rpc_serve_one(calls));
+        else if (rpc_sync(calls, 1, names[i], args, sizeof args, &value) != STATUS_INVALID)
             return FAIL(STATUS_DEVICE, "%s did not fail as it should", names[i]);
         else
             demo_row(d, "%s|%s", names[i], status_text());
@@ -172,14 +146,13 @@ static status show_errors(shown_rpc *s)
     return demo_show(d);
 }
 
-static status show_all(shown_rpc *s)
+static status show_all(demo *d, rpc *calls)
 {
-    demo *d = s->d;
-    TRY(show_call(s));
-    TRY(show_futures(s));
-    TRY(show_reference(s));
-    TRY(show_errors(s));
-    TRY(rpc_shutdown(s->calls));
+    TRY(show_call(d, calls));
+    TRY(show_futures(d, calls));
+    TRY(show_reference(d, calls));
+    TRY(show_errors(d, calls));
+    TRY(rpc_shutdown(calls));
     demo_begin(d, "rpc.shutdown()");
     demo_say(d, "All ranks have called it: each has served until no rank had anything to ask any "
                 "more.");
@@ -192,12 +165,9 @@ status rpc_demo(demo *d)
 {
     const rpc_function functions[] = {
         {"divide", divide, d}, {"work_slowly", work_slowly, d}, {"make_numbers", make_numbers, d}};
-    shown_rpc s = {.d = d};
-    status_kept cause;
-    TRY(demo_open_rpc(d, functions, 3, &s.calls));
-    status st = show_all(&s);
-    status_keep(&cause);
-    rpc_close(s.calls);
-    status_restore(&cause);
+    rpc *calls = NULL;
+    TRY(demo_open_rpc(d, functions, 3, &calls));
+    status st = show_all(d, calls);
+    rpc_close(calls);
     return st;
 }
