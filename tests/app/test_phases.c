@@ -18,16 +18,18 @@ static const struct {
     const char *mode, *flag;
     int world, replicas, peaks, global;
     const char *uses; /* the phases that take time beside data, forward, backward and optimizer */
+    const char *more; /* one more flag; NULL: none */
 } RUNS[] = {
-    {"--mode=single", "--seed=1", 1, 1, 1, 24, ""},
-    {"--mode=dp", "--replicas=3", 1, 3, 3, 24, "broadcast scatter gather reduce"},
-    {"--mode=ps", "--nproc-per-node=2", 2, 1, 2, 48, "broadcast reduce"},
-    {"--mode=ddp", "--nproc-per-node=3", 3, 1, 3, 72, "reduce"},
-    {"--mode=zero1", "--nproc-per-node=2", 2, 1, 2, 48, "gather reduce"},
-    {"--mode=fsdp", "--nproc-per-node=2", 2, 1, 2, 48, "gather reduce"},
-    {"--mode=pipeline", "--nproc-per-node=2", 2, 1, 2, 24, "reduce"},
-    {"--mode=model", "--replicas=2", 1, 2, 2, 24, "scatter gather"},
-    {"--mode=tp", "--nproc-per-node=2", 2, 1, 2, 24, "reduce"},
+    {"--mode=single", "--seed=1", 1, 1, 1, 24, "", NULL},
+    {"--mode=dp", "--replicas=3", 1, 3, 3, 24, "broadcast scatter gather reduce", NULL},
+    {"--mode=ps", "--nproc-per-node=2", 2, 1, 2, 48, "broadcast reduce", NULL},
+    {"--mode=ps", "--nproc-per-node=3", 3, 1, 3, 48, "reduce", "--async"},
+    {"--mode=ddp", "--nproc-per-node=3", 3, 1, 3, 72, "reduce", NULL},
+    {"--mode=zero1", "--nproc-per-node=2", 2, 1, 2, 48, "gather reduce", NULL},
+    {"--mode=fsdp", "--nproc-per-node=2", 2, 1, 2, 48, "gather reduce", NULL},
+    {"--mode=pipeline", "--nproc-per-node=2", 2, 1, 2, 24, "reduce", NULL},
+    {"--mode=model", "--replicas=2", 1, 2, 2, 24, "scatter gather", NULL},
+    {"--mode=tp", "--nproc-per-node=2", 2, 1, 2, 24, "reduce", NULL},
 };
 enum { N_RUNS = sizeof RUNS / sizeof RUNS[0] };
 
@@ -70,8 +72,8 @@ static bool moves_data(const char *name)
 /* Each instant of training in one phase, so they sum to the time. */
 START_TEST(phases_sum_to_the_training_time)
 {
-    json_t *result = result_of(
-        WORDS(RUN_FLAGS, "--model", "cnn", "--epochs", "2", RUNS[_i].mode, RUNS[_i].flag));
+    json_t *result = result_of(WORDS(RUN_FLAGS, "--model", "cnn", "--epochs", "2", RUNS[_i].mode,
+                                     RUNS[_i].flag, RUNS[_i].more));
     const json_t *parts = json_object_get(result, "phases");
     double total = sum_of(json_object_get(result, "train_s")), sum = 0, exposed = 0;
     ck_assert_uint_eq(json_object_size(parts), N_NAMED);
@@ -94,7 +96,7 @@ END_TEST
 START_TEST(every_mode_has_the_keys)
 {
     json_t *result = result_of(WORDS(RUN_FLAGS, "--model", "mlp", "--epochs", "2", "--limit", "144",
-                                     RUNS[_i].mode, RUNS[_i].flag));
+                                     RUNS[_i].mode, RUNS[_i].flag, RUNS[_i].more));
     const char *mode = json_string_value(json_object_get(result, "mode"));
     ck_assert_str_eq(mode, strchr(RUNS[_i].mode, '=') + 1);
     ck_assert_int_eq((int)number(result, "world"), RUNS[_i].world);
@@ -114,9 +116,10 @@ END_TEST
 START_TEST(bytes_are_those_of_the_algorithm)
 {
     json_t *result = result_of(WORDS(RUN_FLAGS, "--model", "mlp", "--epochs", "1", "--limit", "144",
-                                     RUNS[_i].mode, RUNS[_i].flag));
+                                     RUNS[_i].mode, RUNS[_i].flag, RUNS[_i].more));
     const json_t *bytes = json_object_get(result, "bytes");
     double row = PIXELS * 4 + 4 + CLASSES * 4; /* pixels, position, gradients of logits */
+    double served = 2 * 4.0 * (MLP + 1);       /* there and back, of each trainer */
     double ring = 2 * 4.0 * (MLP + 1) * 2 / 3;
     double slice = 64 * ceil(4.0 * (MLP + 1) / 2 / 64); /* whole cache lines: there and back */
     /* Slices of fc1, fc2 and fc3 there, those of the first two back; of fc3 each rank has all. */
@@ -132,6 +135,7 @@ START_TEST(bytes_are_those_of_the_algorithm)
         {2 * 4.0 * MLP + 16 * row, 2 * 4.0 * MLP + 16 * CLASSES * 4, 2 * 4.0 * MLP + 16 * row,
          2 * 4.0 * MLP + 16 * CLASSES * 4},
         {4.0 * (MLP + 2), 4.0 * (MLP + 1), 4.0 * (MLP + 2), 4.0 * (MLP + 2)},
+        {served, served, served, served},
         {ring, ring, ring, ring},
         {2 * slice, 2 * slice, 2 * slice, 2 * slice},
         {sharded, sharded, sharded, sharded},

@@ -152,18 +152,21 @@ START_TEST(every_mode_is_traced)
                                            {"pipeline", "--nproc-per-node", "2"},
                                            {"tp", "--nproc-per-node", "2"},
                                            {"model", "--replicas", "2"},
-                                           {"single", "--nproc-per-node", "1"}};
+                                           {"single", "--nproc-per-node", "1"},
+                                           {"ps", "--async", "--nproc-per-node=2"}};
     const char *const *m = modes[_i];
+    int trainer = _i == 8; /* rank 0 is the server */
     program p = program_mnist(TRACED, "--model", "mlp", "--threads", "1", "--epochs", "1", "--mode",
                               m[0], m[1], m[2], NULL);
     ASSERT_EXIT(p, 0);
     json_t *doc = trace_file_read("trace.json");
     trace_file_check(doc);
-    expect_covered(doc, 0, WORDS("step"),
-                   WORDS("data", "broadcast", "scatter", "forward", "gather", "backward", "reduce",
-                         "stage", "partial", "optimizer"));
+    for (int rank = 0; rank <= trainer; rank++)
+        expect_covered(doc, rank, WORDS("step"),
+                       WORDS("data", "broadcast", "scatter", "forward", "gather", "backward",
+                             "reduce", "stage", "partial", "push", "serve", "optimizer"));
     bool pipeline = strcmp(m[0], "pipeline") == 0; /* whose rank 0 has fc1 alone */
-    expect(doc, 0, pipeline ? "fc1" : "fc2", "backward",
+    expect(doc, trainer, pipeline ? "fc1" : "fc2", "backward",
            pipeline  ? 4 * 6
            : _i == 0 ? 3 * 6
            : _i < 3  ? 3
@@ -332,7 +335,7 @@ int main(void)
     TCase *runs = suite_case(suite, "runs", 120);
     tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, a_trace_holds_all_of_a_run, 0, 6);
-    tcase_add_loop_test(runs, every_mode_is_traced, 0, 8);
+    tcase_add_loop_test(runs, every_mode_is_traced, 0, 9);
     tcase_add_test(runs, trace_steps_bounds_what_is_kept);
     tcase_add_test(runs, a_trace_changes_no_bit);
     tcase_add_loop_test(runs, survivors_of_a_failure_leave_a_trace, 0, 2);
