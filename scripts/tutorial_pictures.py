@@ -405,6 +405,53 @@ def draw_scaling(_program):
     return picture
 
 
+def draw_sharding(program):
+    """What each of four ranks has with ddp, zero1 and fsdp, in quarters."""
+    frames = program.demo("zero")["frames"]
+    names = frames[-1]["columns"][1:4]
+    whole = frames[-1]["rows"][0][1]
+    picture = Picture(790, 284, "who holds what: ddp, zero1, fsdp")
+    for column, (mode, *floats, _sent) in enumerate(frames[-1]["rows"]):
+        left = 66 + 242 * column
+        picture.text(left + 108, 26, mode, 14, bold=True)
+        for bar, (name, has) in enumerate(zip(names, floats)):
+            x = left + 76 * bar
+            picture.text(x + 32, 50, name, 11, fill=GREY)
+            for rank, quarter in ((r, q) for r in range(4) for q in range(4)):
+                there = has == whole or rank == quarter
+                picture.box(x + 16 * quarter, 60 + 42 * rank, 16, 30,
+                            RANKS[quarter] if there else PAPER, GREY if there else "#d0d7de",
+                            not there, 2)
+        picture.text(left + 108, 244, f"{4e-6 * sum(floats):.1f} MB on each rank", 12, fill=GREY)
+    for rank in range(4):
+        picture.text(12, 80 + 42 * rank, f"rank {rank}", anchor="start")
+    picture.text(12, 272, "A filled part is one that the rank has. The CNN, and a momentum as the "
+                 "optimizer's state; without activations.", 12, "start", GREY)
+    return picture
+
+
+def draw_pipeline(program):
+    """Which micro-batch each stage has in each slot of time, with both schedules."""
+    fills = {"F": RANKS[0], "B": RANKS[1], ".": PAPER}
+    picture = Picture(740, 352, "gpipe and 1f1b: four stages, six micro-batches, over time")
+    for top, name, frame in zip((14, 170), ("gpipe", "1f1b"), program.demo("pipeline")["frames"]):
+        picture.text(12, top + 16, f"--pipeline-schedule={name}", 14, "start", bold=True)
+        for rank, (_, *slots) in enumerate(frame["rows"]):
+            y = top + 28 + 28 * rank
+            picture.text(12, y + 18, f"rank {rank}", anchor="start")
+            for slot, work in enumerate(slots):
+                idle = work == "."
+                picture.box(66 + 37 * slot, y, 35, 25, fills[work[0]],
+                            "#d0d7de" if idle else GREY, idle, 2)
+                if not idle:
+                    picture.text(66 + 37 * slot + 17.5, y + 17, work, 12)
+    picture.text(12, 326, "Time goes to the right. F0 is the forward of micro-batch 0, B0 its "
+                 "backward. An empty square: the stage is idle.", 12, "start", GREY)
+    picture.text(12, 343, "Both have the same number of empty squares. With 1f1b fewer "
+                 "micro-batches are between their F and their B.", 12, "start", GREY)
+    return picture
+
+
 def draw_far_apart(_program):
     """The seconds to 97 % over a slow link, as bars on a logarithmic axis."""
     kept = json.loads((SOURCE / "bench/results/slow-link-epyc-2core.json").read_text())
@@ -434,7 +481,8 @@ def draw_far_apart(_program):
 PICTURES = {"ddp": draw_ddp, "sampler": draw_sampler, "ranks": draw_ranks,
             "machines": draw_machines, "ring": draw_ring, "elastic": draw_elastic,
             "precision": draw_precision, "hang": draw_hang, "benchmark": draw_benchmark,
-            "scaling": draw_scaling, "far-apart": draw_far_apart}
+            "scaling": draw_scaling, "sharding": draw_sharding, "pipeline": draw_pipeline,
+            "far-apart": draw_far_apart}
 
 
 def main():
