@@ -172,6 +172,8 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     st = read_spec(opts, &spec);
     if (st == STATUS_OK)
         st = check_ranks(opts, spec.world_size, worker_spec_is_elastic(&spec));
+    if (st == STATUS_OK && opts->command == COMMAND_TRAIN)
+        st = worker_spec_check_mode(&spec, opts);
     if (st == STATUS_OK && opts->command == COMMAND_TRAIN && needs_launcher(opts, &spec))
         st = doctor_check_train(opts, &spec, &code);
     if (st != STATUS_OK)

@@ -27,8 +27,10 @@ static status check_text(const char *text, const char *axis, int world_size, int
     if (dp == 0 || n == 0 || *rest != '\0')
         return FAIL(STATUS_INVALID, "the mesh '%.60s' is not dp=ROWS,%s=COLUMNS", text, axis);
     if ((long long)dp * n != world_size)
-        return FAIL(STATUS_INVALID, "the mesh '%s' has %d x %d ranks, and there are %d", text, dp,
-                    n, world_size);
+        return FAIL(STATUS_INVALID,
+                    "the mesh '%.60s' has %d x %d ranks, and this job has %d: give %lld in all, as "
+                    "by --nproc-per-node=%lld, or another mesh",
+                    text, dp, n, world_size, (long long)dp * n, (long long)dp * n);
     *out = n;
     return STATUS_OK;
 }

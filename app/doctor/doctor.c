@@ -13,7 +13,6 @@
 #include "app/options/options.h"
 #include "app/train/rank_settings.h"
 #include "app/train/run_folder.h"
-#include "app/train/strategy.h"
 #include "app/train/train_command.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -572,7 +571,7 @@ static void check_command(checkup *c)
     entrypoint program = {.words = NULL};
     status st = check_launcher(c);
     if (st == STATUS_OK && c->opts->examined == COMMAND_TRAIN) {
-        st = strategy_check(c->opts, c->spec.world_size);
+        st = worker_spec_check_mode(&c->spec, c->opts);
         if (st == STATUS_OK)
             st = rank_settings_check(c->opts, c->spec.world_size, worker_spec_is_elastic(&c->spec));
     } else if (st == STATUS_OK && c->opts->program != NULL) {

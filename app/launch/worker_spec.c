@@ -631,6 +631,17 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
     return STATUS_OK;
 }
 
+status worker_spec_check_mode(const worker_spec *spec, const options *opts)
+{
+    int least = spec->rdzv.min_nodes, most = spec->rdzv.max_nodes;
+    TRY(strategy_check(opts, spec->world_size));
+    if (least >= most)
+        return STATUS_OK;
+    return status_context(strategy_check(opts, least * spec->nproc),
+                          "--nnodes=%d:%d: %d would not do: give --nnodes=%d, or see to this",
+                          least, most, least, most);
+}
+
 /* What a worker executes. */
 
 static const char MACRO[] = "${local_rank}";

@@ -145,6 +145,10 @@ void worker_spec_free(worker_spec *spec);
  * who list processes, and for the workers. It stands in `access`, and endpoints have none. */
 void worker_spec_hide(const options *opts, int argc, char **argv);
 
+/* STATUS_INVALID, with what to type, if the mode is not for so many ranks, or not for those of the
+ * least nodes that may be left. */
+status worker_spec_check_mode(const worker_spec *spec, const options *opts);
+
 /* Whether nodes may come and go. */
 static inline bool worker_spec_is_elastic(const worker_spec *spec)
 {

@@ -51,8 +51,9 @@ static status check(const options *opts, int world_size)
     if (stages > most)
         return FAIL(STATUS_INVALID,
                     "--mode=pipeline: --model=%s can be cut into %d stages at most, this job has "
-                    "%d: give --nproc-per-node=%d, or several pipelines as in --mesh=dp=2,pp=%d",
-                    opts->model, most, stages, most, most);
+                    "%d: give %d in all, as by --nproc-per-node=%d, or several pipelines as in "
+                    "--mesh=dp=2,pp=%d",
+                    opts->model, most, stages, most, most, most);
     if (opts->stages > 0 && opts->stages != stages)
         return FAIL(STATUS_INVALID,
                     "--stages=%lld: this job has %d, a rank each: give --mesh "

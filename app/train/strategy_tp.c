@@ -27,8 +27,9 @@ static status check(const options *opts, int world_size)
     if (shards > network_tp_most(kind))
         return FAIL(STATUS_INVALID,
                     "--mode=tp: --model=%s can be cut for %d ranks at most, this job has %d: give "
-                    "--nproc-per-node=%d",
-                    opts->model, network_tp_most(kind), shards, network_tp_most(kind));
+                    "%d in all, as by --nproc-per-node=%d",
+                    opts->model, network_tp_most(kind), shards, network_tp_most(kind),
+                    network_tp_most(kind));
     if (opts->scale_lr)
         return FAIL(STATUS_INVALID, "--mode=tp: --scale-lr is for ranks with a batch each, and all "
                                     "ranks share one: leave it out, or give --lr");

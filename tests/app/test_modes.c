@@ -791,15 +791,13 @@ END_TEST
 
 START_TEST(a_killed_trainer_or_server_is_named)
 {
-    char inject[64], first[64], gone[64];
+    char inject[64], first[64];
     snprintf(inject, sizeof inject, "--inject=kill:rank=%d,step=3", _i);
     snprintf(first, sizeof first, "rank %d failed first", _i);
-    snprintf(gone, sizeof gone, "rank %d is gone", _i);
     program p = program_run_with(
         NULL, WORDS(STOPPABLE, ASYNC, "--nproc-per-node=3", inject, "--run-dir", "many"));
     ASSERT_EXIT(p, 137);
     ASSERT_FACTS(p.err, first, "SIGKILL");
-    ck_assert(_i == 0 || strstr(p.err, gone) != NULL);
     program_close(&p);
 }
 END_TEST
@@ -830,8 +828,10 @@ START_TEST(another_mode_does_not_resume)
 }
 END_TEST
 
+#define ELASTIC "--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:1"
+
 static const struct {
-    const char *flags[4], *facts[5]; /* the last is NULL */
+    const char *flags[6], *facts[5]; /* the last is NULL */
 } REFUSALS[] = {
     {{"--mode=dp", "--nproc-per-node=3"}, {"--mode=dp", "--replicas=3"}},
     {{"--mode=single", "--world-size=2"}, {"--mode=single", "--mode=ddp"}},
@@ -848,7 +848,8 @@ static const struct {
     {{"--mode=pipeline", "--world-size=4"}, {"cnn", "3 stages", "has 4", "--nproc-per-node=3"}},
     {{"--mode=pipeline", "--world-size=2", "--stages=3"}, {"--stages=3", "has 2", "--mesh"}},
     {{"--mode=ddp", "--world-size=4", "--mesh=dp=2,pp=2"}, {"--mesh", "ddp", "--mode=pipeline"}},
-    {{"--mode=pipeline", "--world-size=4", "--mesh=dp=3,pp=2"}, {"--mesh", "3 x 2", "are 4"}},
+    {{"--mode=pipeline", "--world-size=4", "--mesh=dp=3,pp=2"},
+     {"--mesh", "3 x 2", "--nproc-per-node=6"}},
     {{"--mode=pipeline", "--world-size=4", "--mesh=dp=2,tp=2"}, {"dp=ROWS,pp=COLUMNS"}},
     {{"--mode=fsdp", "--world-size=4", "--mesh=dp=4,fsdp=1"}, {"--mode=fsdp", "--mode=ddp"}},
     {{"--mode=pipeline", "--world-size=4", "--mesh=dp=2,pp=2x"}, {"dp=ROWS,pp=COLUMNS"}},
@@ -869,6 +870,8 @@ static const struct {
     {{"--comm-hook=bf16", "--sync-every=4"}, {"--comm-hook=bf16", "--sync-every=4", "leave"}},
     {{"--amp=fp16", "--sync-every=4"}, {"--sync-every=4", "--amp=bf16"}},
     {{"--mode=fsdp"}, {"--mode=fsdp", "--nproc-per-node=2"}},
+    {{"--mode=zero1", ELASTIC}, {"--nnodes=1:2", "--nnodes=2", "--nproc-per-node=2"}},
+    {{"--mode=tp", "--mesh=dp=1,tp=2", ELASTIC}, {"--nnodes=1:2", "--nnodes=2", "has 1:"}},
     {{"--mode=fsdp", "--world-size=2", "--clip-grad-norm=1"}, {"--clip-grad-norm", "--mode=zero1"}},
     {{"--mode=fsdp", "--world-size=2", "--amp=fp16"}, {"--amp=fp16", "--amp=bf16"}},
     {{"--replicas=2"}, {"--replicas=2", "--mode=dp", "model"}},
@@ -884,7 +887,7 @@ enum { N_REFUSALS = sizeof REFUSALS / sizeof REFUSALS[0] };
 START_TEST(what_does_not_go_together_is_said)
 {
     const char *argv[MAX_WORDS] = {"train", "--device=cpu", "--epochs=1"};
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 6; i++)
         argv[3 + i] = REFUSALS[_i].flags[i];
     program p = program_run_with(NULL, argv);
     ASSERT_EXIT(p, 64);
