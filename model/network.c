@@ -200,13 +200,11 @@ struct network {
     layer_spec specs[LAYERS_MAX]; /* the whole model's, but of a shard's two layers its own */
     size_t first_layer;           /* of the model's: a stage begins with it */
     layer before;                 /* the layer whose output a stage gets; .spec is NULL: none */
-    int first_output;             /* of the first linear layer's that a shard has */
     layer *columns, *rows;        /* a shard's two, whose input's gradient and whose output are sums
-                                     over all shards; NULL: the network is whole */
+                                     over all shards; NULL: layers are whole */
     parameter model_parameters[NETWORK_MAX_PARAMETERS]; /* the whole model's */
     char names[NETWORK_MAX_PARAMETERS][NAME_BYTES];
     size_t n_model_parameters, first_parameter; /* of them a stage's */
-    size_t cut_parameter; /* of them the first linear layer's weight, which shards have parts of */
     parameter parameters_of[NETWORK_MAX_PARAMETERS];
     size_t n_parameters, count;
     float *parameters, *gradients;
@@ -256,26 +254,96 @@ static size_t first_linear(model_kind kind)
     return i;
 }
 
-int network_tp_most(model_kind kind)
+int network_most_shards(model_kind kind)
 {
     size_t n;
     return model_kind_layers(kind, &n)[first_linear(kind)].out / SHARD_STEP;
 }
 
-int network_tp_outputs(model_kind kind, int rank, int world_size, int *first)
+int network_shard_outputs(model_kind kind, int rank, int world_size, int *first)
 {
-    int steps = network_tp_most(kind), end = ((rank + 1) * steps + world_size - 1) / world_size;
+    int steps = network_most_shards(kind), end = ((rank + 1) * steps + world_size - 1) / world_size;
     *first = (rank * steps + world_size - 1) / world_size * SHARD_STEP;
     return end * SHARD_STEP - *first;
 }
 
-size_t network_tp_parameters(model_kind kind, int rank, int world_size)
+/* The layer with which part `part` begins; of one behind the last: how many layers there are. */
+static size_t part_begin(model_kind kind, int part)
 {
-    size_t n, i = first_linear(kind);
-    int first, outputs = network_tp_outputs(kind, rank, world_size, &first);
-    const layer_spec *pair = &model_kind_layers(kind, &n)[i];
-    size_t of_output = (size_t)(layer_fan_in(&pair[0]) + 1 + pair[1].out);
-    return model_kind_count(kind) - of_output * (size_t)(pair[0].out - outputs);
+    size_t n, i;
+    const layer_spec *specs = model_kind_layers(kind, &n);
+    for (i = 0; i < n && part >= 0; i++)
+        part -= i == 0 || specs[i].kind == LAYER_LINEAR;
+    return part < 0 ? i - 1 : n;
+}
+
+int network_parts(model_kind kind)
+{
+    size_t n;
+    int parts = 0;
+    (void)model_kind_layers(kind, &n);
+    while (part_begin(kind, parts) < n)
+        parts++;
+    return parts;
+}
+
+/* The model's layers as a cut has them: it begins with *first. Returns where it ends. */
+static size_t cut_layers(model_kind kind, network_cut cut, layer_spec out[LAYERS_MAX],
+                         size_t *first)
+{
+    size_t n, pair = first_linear(kind);
+    const layer_spec *whole = model_kind_layers(kind, &n);
+    int first_output;
+    ASSERT(n <= LAYERS_MAX && cut.first_part + cut.n_parts <= network_parts(kind));
+    memcpy(out, whole, sizeof *out * n);
+    *first = part_begin(kind, cut.first_part);
+    if (cut.world_size > 0)
+        out[pair].out = out[pair + 1].channels =
+            network_shard_outputs(kind, cut.rank, cut.world_size, &first_output);
+    return cut.n_parts > 0 ? part_begin(kind, cut.first_part + cut.n_parts) : n;
+}
+
+size_t network_cut_count(model_kind kind, network_cut cut)
+{
+    layer_spec specs[LAYERS_MAX];
+    size_t i, count = 0, end = cut_layers(kind, cut, specs, &i);
+    for (; i < end; i++)
+        count += layer_count(&specs[i]);
+    return count;
+}
+
+static void copy_floats(float *whole, float *own, int count, network_order way)
+{
+    bool import = way == NETWORK_IMPORT;
+    memcpy(import ? own : whole, import ? whole : own, sizeof *own * (size_t)count);
+}
+
+/* Of a weight and a bias: rows of which there are less than in `all` begin with `first`, and so do
+ * columns. */
+static void copy_layer(const layer_spec *all, const layer_spec *cut, int first, float *whole,
+                       float *own, network_order way)
+{
+    int columns = layer_fan_in(cut), all_columns = layer_fan_in(all);
+    int row = cut->out < all->out ? first : 0, column = columns < all_columns ? first : 0;
+    for (int i = 0; i < cut->out; i++, own += columns)
+        copy_floats(whole + (row + i) * all_columns + column, own, columns, way);
+    copy_floats(whole + all->out * all_columns + row, own, cut->out, way);
+}
+
+void network_cut_copy(model_kind kind, network_cut cut, float *whole, float *own, network_order way)
+{
+    layer_spec specs[LAYERS_MAX];
+    size_t n, begin, end = cut_layers(kind, cut, specs, &begin);
+    const layer_spec *all = model_kind_layers(kind, &n);
+    int first = 0;
+    if (cut.world_size > 0)
+        (void)network_shard_outputs(kind, cut.rank, cut.world_size, &first);
+    for (size_t i = 0; i < end; whole += layer_count(&all[i++])) {
+        if (i < begin || all[i].name == NULL)
+            continue;
+        copy_layer(&all[i], &specs[i], first, whole, own, way);
+        own += layer_count(&specs[i]);
+    }
 }
 
 /* The next of the model's parameters, in this network's arenas. */
@@ -319,35 +387,6 @@ static void place_parameters(network *net)
         net->count = net->options.shard;
 }
 
-/* The layer with which part `part` begins; of one behind the last: how many layers there are. */
-static size_t part_begin(model_kind kind, int part)
-{
-    size_t n, i;
-    const layer_spec *specs = model_kind_layers(kind, &n);
-    for (i = 0; i < n && part >= 0; i++)
-        part -= i == 0 || specs[i].kind == LAYER_LINEAR;
-    return part < 0 ? i - 1 : n;
-}
-
-int network_parts(model_kind kind)
-{
-    size_t n;
-    int parts = 0;
-    (void)model_kind_layers(kind, &n);
-    while (part_begin(kind, parts) < n)
-        parts++;
-    return parts;
-}
-
-size_t network_part_count(model_kind kind, int first_part, int n_parts)
-{
-    size_t n, count = 0, end = part_begin(kind, first_part + n_parts);
-    const layer_spec *specs = model_kind_layers(kind, &n);
-    for (size_t i = part_begin(kind, first_part); i < end; i++)
-        count += layer_count(&specs[i]);
-    return count;
-}
-
 /* Its input is what the stage before has put out, and its gradient goes there. */
 static status make_before(network *net, const layer_spec *spec)
 {
@@ -356,42 +395,29 @@ static status make_before(network *net, const layer_spec *spec)
     return net->dev->ops->alloc(net->dev, sizeof(float) * count, (void **)&net->before.dy);
 }
 
-/* The layers' shapes, and names and shapes of the whole model's parameters. */
-static void describe_layers(network *net)
+/* The layers' shapes, and names and shapes of the whole model's parameters. Returns where the
+ * network's layers end. */
+static size_t describe_layers(network *net)
 {
-    size_t n, cut = first_linear(net->options.kind);
-    const layer_spec *whole = model_kind_layers(net->options.kind, &n);
-    const network_tp *tp = &net->options.tp;
+    model_kind kind = net->options.kind;
+    size_t n, end = cut_layers(kind, net->options.cut, net->specs, &net->first_layer);
+    const layer_spec *whole = model_kind_layers(kind, &n);
     for (size_t i = 0; i < n; i++) {
         if (i == net->first_layer)
             net->first_parameter = net->n_model_parameters;
-        if (i == cut)
-            net->cut_parameter = net->n_model_parameters;
         add_parameters(net, &whole[i]);
-        net->specs[i] = whole[i];
     }
-    if (tp->world_size > 0) {
-        int outputs =
-            network_tp_outputs(net->options.kind, tp->rank, tp->world_size, &net->first_output);
-        net->specs[cut].out = net->specs[cut + 1].channels = outputs;
-    }
+    return end;
 }
 
 static status make_layers(network *net)
 {
-    size_t n, end;
     const network_options *o = &net->options;
-    const layer_spec *specs = net->specs;
-    int dropouts = 0;
-    (void)model_kind_layers(o->kind, &n);
-    ASSERT(n <= LAYERS_MAX && o->first_part + o->n_parts <= network_parts(o->kind));
-    net->first_layer = part_begin(o->kind, o->first_part);
-    end = o->n_parts > 0 ? part_begin(o->kind, o->first_part + o->n_parts) : n;
-    describe_layers(net);
+    size_t n = describe_layers(net) - net->first_layer;
+    const layer_spec *specs = &net->specs[net->first_layer];
+    int first_output, dropouts = 0;
     for (size_t i = 0; i < net->first_layer; i++)
-        dropouts += specs[i].dropout > 0.0f;
-    specs += net->first_layer;
-    n = end - net->first_layer;
+        dropouts += net->specs[i].dropout > 0.0f;
     if (net->first_layer > 0)
         TRY(make_before(net, &specs[-1]));
     while (net->n_layers < n) {
@@ -405,64 +431,47 @@ static status make_layers(network *net)
         if (specs[i].dropout > 0.0f)
             net->layers[i].dropout_index = dropouts++;
     place_parameters(net);
-    if (o->tp.world_size > 0) {
+    if (o->cut.world_size > 0) {
+        (void)network_shard_outputs(o->kind, o->cut.rank, o->cut.world_size, &first_output);
         net->columns = &net->layers[first_linear(o->kind)];
-        net->columns->first = (uint32_t)net->first_output;
+        net->columns->first = (uint32_t)first_output;
         net->rows = net->columns + 1;
         net->rows->is_partial = true;
     }
     return STATUS_OK;
 }
 
-/* The weights of the layers before the stage are drawn, too. */
-static void skip_layers(mt19937 *generator, const network *net)
+/* Whole layers of `count` parameters, of which *p is the first; it becomes the first after them. */
+static void draw_layers(mt19937 *generator, const parameter **p, size_t count, float *out)
 {
-    size_t n;
-    const layer_spec *specs = model_kind_layers(net->options.kind, &n);
-    for (size_t i = 0; i < net->first_layer; i++)
-        for (size_t left = layer_count(&specs[i]), drawn; left > 0; left -= drawn)
-            (void)mt19937_run(generator, left, &drawn);
-}
-
-/* torch.manual_seed(seed), then the modules' constructors in order: all units are drawn from one
- * generator, one after the other. */
-static void draw_unit(const network *net, int unit, mt19937 *generator, float *host)
-{
-    for (size_t i = 0; i < net->n_segments; i++) {
-        const segment *p = &net->segments[i];
-        for (size_t k = 0; k < p->n && p->unit == unit; k++) {
-            const layer *lay = &p->layers[k];
-            if (lay->weight == NULL)
-                continue;
-            int fan_in = layer_fan_in(lay->spec);
-            init_weight(generator, fan_in, host + lay->weight->offset, lay->weight->count);
-            init_bias(generator, fan_in, host + lay->bias->offset, lay->bias->count);
-        }
+    for (const float *end = out + count; out < end; *p += 2) {
+        const parameter *weight = *p, *bias = weight + 1;
+        int fan_in = (int)(weight->count / bias->count);
+        init_weight(generator, fan_in, out, weight->count);
+        init_bias(generator, fan_in, out + weight->count, bias->count);
+        out += weight->count + bias->count;
     }
 }
 
-/* torch.manual_seed(seed), then the modules' constructors in order. Whole layers, one after the
- * other. */
-static void draw_parameters(const network *net, float *host)
+/* torch.manual_seed(seed), then the modules' constructors in order. The weights of the layers
+ * before a stage are drawn, too, and those of a whole layer for a shard. */
+static status draw_parameters(const network *net, float *host)
 {
+    const network_options *o = &net->options;
+    const parameter *first = &net->model_parameters[net->first_parameter];
     mt19937 generator;
-    const parameter *p = &net->model_parameters[net->first_parameter];
-    mt19937_init(&generator, net->options.seed);
-    skip_layers(&generator, net);
-    for (size_t i = 0; i < net->n_parameters; i += 2, p += 2) { /* a weight and a bias */
-        int fan_in = (int)(p[0].count / p[1].count);
-        init_weight(&generator, fan_in, host, p[0].count);
-        init_bias(&generator, fan_in, host + p[0].count, p[1].count);
-        host += p[0].count + p[1].count;
-    }
-}
-
-static status draw_tp(const network *net, float *host)
-{
     float *whole = NULL;
-    TRY(memory_alloc(sizeof *whole * network_model_count(net), (void **)&whole));
-    draw_parameters(net, whole);
-    network_tp_reorder(net, net->options.tp.rank, whole, host, NETWORK_IMPORT);
+    mt19937_init(&generator, o->seed);
+    for (size_t left = first->offset, drawn; left > 0; left -= drawn)
+        (void)mt19937_run(&generator, left, &drawn);
+    if (o->cut.world_size == 0) {
+        draw_layers(&generator, &first, net->count, host);
+        return STATUS_OK;
+    }
+    size_t count = network_model_count(net);
+    TRY(memory_alloc(sizeof *whole * count, (void **)&whole));
+    draw_layers(&generator, &first, count, whole);
+    network_cut_copy(o->kind, o->cut, whole, host, NETWORK_IMPORT);
     free(whole);
     return STATUS_OK;
 }
@@ -473,16 +482,9 @@ static status init_parameters(network *net)
     size_t size_bytes = sizeof(float) * net->count;
     bool on_host = net->dev->stream == NULL;
     float *host = on_host ? net->gradients : NULL;
-    mt19937 generator;
     if (!on_host)
         TRY(memory_alloc(size_bytes, (void **)&host));
-    status st = STATUS_OK;
-    mt19937_init(&generator, net->options.seed);
-    skip_layers(&generator, net);
-    if (net->rows != NULL)
-        st = draw_tp(net, host);
-    else
-        draw_unit(net, 0, &generator, host);
+    status st = draw_parameters(net, host);
     if (st == STATUS_OK)
         st = network_import(net, host, net->parameters);
     if (on_host)
@@ -527,17 +529,22 @@ static int last_unit(const network *net)
     return net->segments[net->n_segments - 1].unit;
 }
 
-static status keep_unit(network *net, int unit, mt19937 *generator)
+static size_t unit_count(const network *net, int unit)
 {
-    const network_sharding *s = &net->sharding;
-    size_t count = network_part_count(net->options.kind, unit, 1);
+    return network_cut_count(net->options.kind, (network_cut){.first_part = unit, .n_parts = 1});
+}
+
+/* *p is the unit's first parameter, and becomes the next one's. */
+static status keep_unit(network *net, int unit, mt19937 *generator, const parameter **p)
+{
+    size_t count = unit_count(net, unit);
     float *drawn = NULL, *ours;
     TRY(memory_alloc(2 * count * sizeof *drawn, (void **)&drawn));
     ours = drawn + count;
-    draw_unit(net, unit, generator, drawn);
+    draw_layers(generator, p, count, drawn);
     status st = network_reorder_unit(net, unit, drawn, ours, NETWORK_IMPORT);
     if (st == STATUS_OK)
-        st = s->keep(s->ctx, unit, ours);
+        st = net->sharding.keep(net->sharding.ctx, unit, ours);
     free(drawn);
     return st;
 }
@@ -545,11 +552,12 @@ static status keep_unit(network *net, int unit, mt19937 *generator)
 status network_shard(network *net, const network_sharding *how)
 {
     mt19937 generator;
-    ASSERT(net->options.shard > 0 && net->options.n_parts == 0);
+    const parameter *p = net->model_parameters;
+    ASSERT(net->options.shard > 0 && net->options.cut.n_parts == 0);
     net->sharding = *how;
     mt19937_init(&generator, net->options.seed);
     for (int unit = 0; unit <= last_unit(net); unit++)
-        TRY(keep_unit(net, unit, &generator));
+        TRY(keep_unit(net, unit, &generator, &p));
     return STATUS_OK;
 }
 
@@ -583,8 +591,8 @@ static layer *last_layer(network *net)
 static status sum_shards(const network *net, void *data, int n, size_t elements,
                          size_t element_bytes)
 {
-    const network_tp *tp = &net->options.tp;
-    return tp->all_reduce(tp->ctx, data, (size_t)n * elements, element_bytes);
+    const network_sum *sum = &net->options.sum;
+    return sum->all_reduce(sum->ctx, data, (size_t)n * elements, element_bytes);
 }
 
 static status finish_rows(network *net, const dropout *drop)
@@ -606,11 +614,10 @@ static segment_input input_of(const network *net, size_t i)
 static status unshard(network *net, const segment *p, bool forward, segment_input *in)
 {
     const network_sharding *s = &net->sharding;
-    size_t count = network_part_count(net->options.kind, p->unit, 1);
     TRY(s->unshard(s->ctx, p->unit, &in->parameters));
     if (forward && p->unit < last_unit(net))
         TRY(s->prefetch(s->ctx, p->unit + 1));
-    return net->dev->ops->begin_forward(net->dev, in->parameters, count);
+    return net->dev->ops->begin_forward(net->dev, in->parameters, unit_count(net, p->unit));
 }
 
 status network_forward(network *net, const batch *in, network_mode mode)
@@ -843,29 +850,6 @@ status network_reorder(network *net, const float *from, float *to, network_order
     return network_reorder_unit(net, 0, from, to, way);
 }
 
-void network_tp_reorder(const network *net, int rank, float *whole, float *shard, network_order way)
-{
-    int from, world_size = net->options.tp.world_size;
-    size_t n = (size_t)network_tp_outputs(net->options.kind, rank, world_size, &from);
-    for (size_t i = 0; i < net->n_model_parameters; i++) {
-        const parameter *p = &net->model_parameters[i];
-        size_t rows = 1, first = 0, count = p->count;
-        if (i == net->cut_parameter || i == net->cut_parameter + 1) { /* whole rows */
-            first = count / (size_t)p->shape[0] * (size_t)from;
-            count = count / (size_t)p->shape[0] * n;
-        } else if (i == net->cut_parameter + 2) { /* columns */
-            rows = (size_t)p->shape[0];
-            first = (size_t)from;
-            count = n;
-        }
-        for (size_t row = 0; row < rows; row++, shard += count) {
-            float *at = whole + p->offset + row * (p->count / rows) + first;
-            bool import = way == NETWORK_IMPORT;
-            memcpy(import ? shard : at, import ? at : shard, sizeof *at * count);
-        }
-    }
-}
-
 status network_export(network *net, const float *arena, float *host)
 {
     size_t size_bytes = sizeof *host * net->count;
@@ -880,31 +864,6 @@ status network_export(network *net, const float *arena, float *host)
     return st;
 }
 
-static bool are_finite(const float *values, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!isfinite(values[i]))
-            return false;
-    return true;
-}
-
-status network_is_finite(network *net, bool *out)
-{
-    const device_ops *ops = net->dev->ops;
-    if (ops->accelerator == NULL) {
-        *out = are_finite(net->parameters, net->count);
-        return STATUS_OK;
-    }
-    size_t size_bytes = sizeof(float) * net->count;
-    float *host = NULL;
-    TRY(memory_alloc(size_bytes, (void **)&host));
-    status st = ops->download(net->dev, host, net->parameters, size_bytes);
-    if (st == STATUS_OK)
-        *out = are_finite(host, net->count);
-    free(host);
-    return st;
-}
-
 status network_import(network *net, const float *host, float *arena)
 {
     size_t size_bytes = sizeof *host * net->count;
@@ -916,5 +875,30 @@ status network_import(network *net, const float *host, float *arena)
     if (st == STATUS_OK)
         st = net->dev->ops->upload(net->dev, arena, staged, size_bytes);
     free(staged);
+    return st;
+}
+
+static bool are_finite(const float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return false;
+    return true;
+}
+
+status network_is_finite(network *net, bool *out)
+{
+    size_t size_bytes = sizeof(float) * net->count;
+    bool on_host = net->dev->stream == NULL;
+    float *host = net->parameters;
+    status st = STATUS_OK;
+    if (!on_host) {
+        TRY(memory_alloc(size_bytes, (void **)&host));
+        st = net->dev->ops->download(net->dev, host, net->parameters, size_bytes);
+    }
+    if (st == STATUS_OK)
+        *out = are_finite(host, net->count);
+    if (!on_host)
+        free(host);
     return st;
 }

@@ -1,6 +1,7 @@
 /* A network with its parameters and gradients as two flat arenas in PyTorch's order; or a stage of
  * one: some of its layers, which get the output of those before; or a shard: of its first linear
- * layer some rows, of the next one the columns that they feed, as Megatron-LM cuts such a pair. */
+ * layer some rows, of the next one the columns that they feed, as Megatron-LM cuts such a pair
+ * (network_cut). Its parameters may be elsewhere, and come unit by unit (network_sharding). */
 #ifndef MNIST_DDP_MODEL_NETWORK_H
 #define MNIST_DDP_MODEL_NETWORK_H
 
@@ -25,22 +26,29 @@ typedef struct parameter {
     size_t offset, count; /* elements */
 } parameter;
 
-/* Tensor parallelism: which of the shards this network is, and how all of them add up `count`
- * numbers in device memory, of `element_bytes` each; every one gets the sum, with the same bits. It
- * is called in forward, and in backward if layers come before the first linear one. */
-typedef struct network_tp {
-    int rank, world_size; /* world_size 0: the network is whole */
+/* What a network has of its model. A stage: some of its parts, one after the other. A shard, for
+ * tensor parallelism: of the first linear layer some outputs, of the next one the columns that take
+ * them, and all else. */
+typedef struct network_cut {
+    int first_part, n_parts; /* of network_parts(); n_parts 0: all */
+    int rank, world_size;    /* which of the shards; world_size 0: layers are whole */
+} network_cut;
+
+/* How all shards add up `count` numbers in device memory, of `element_bytes` each; every one gets
+ * the sum, with the same bits. It is called in forward, and in backward if layers come before the
+ * first linear one. */
+typedef struct network_sum {
     status (*all_reduce)(void *ctx, void *data, size_t count, size_t element_bytes);
     void *ctx;
-} network_tp;
+} network_sum;
 
 typedef struct network_options {
     model_kind kind;
-    int max_batch;           /* largest batch of forward */
-    uint64_t seed;           /* for the initial weights and the dropout masks */
-    float label_smoothing;   /* the loss's in training; 0: none */
-    int first_part, n_parts; /* a stage: of network_parts() those that it has; n_parts 0: all */
-    network_tp tp;
+    int max_batch;         /* largest batch of forward */
+    uint64_t seed;         /* for the initial weights and the dropout masks */
+    float label_smoothing; /* the loss's in training; 0: none */
+    network_cut cut;       /* zeroed: all of the model */
+    network_sum sum;       /* a shard's */
     float *gradients; /* device memory for network_count() floats, zeroed, that outlives the network
                          (a process group's shared memory, say); NULL: the network makes its own */
     float *parameters; /* likewise */
@@ -52,11 +60,22 @@ typedef struct network_options {
  * are: the convolutions, if there are any, and each linear layer. */
 int network_parts(model_kind kind);
 
-/* Parameters of so many parts, before there is a network of them. */
-size_t network_part_count(model_kind kind, int first_part, int n_parts);
+/* So many shards there are at most: each has a multiple of 16 of the first linear layer's outputs.
+ * network_shard_outputs: how many, from *first on. */
+int network_most_shards(model_kind kind);
+int network_shard_outputs(model_kind kind, int rank, int world_size, int *first);
+
+/* Parameters of a cut, before there is a network of it. No shard has more than shard 0. */
+size_t network_cut_count(model_kind kind, network_cut cut);
+
+/* Copies what a cut has of `whole`, the whole model, to `own` (NETWORK_IMPORT), or back; both in
+ * PyTorch's order in host memory. */
+typedef enum network_order { NETWORK_EXPORT, NETWORK_IMPORT } network_order;
+void network_cut_copy(model_kind kind, network_cut cut, float *whole, float *own,
+                      network_order way);
 
 /* How the parameters of a network that several ranks cut into shards come to each layer. A unit is
- * one of network_parts(); its arrays have network_part_count() floats in the arena's order, and
+ * one of network_parts(); its arrays have network_cut_count() floats in the arena's order, and
  * offsets in network_layout() are those in a unit. */
 typedef struct network_sharding {
     void *ctx;
@@ -73,13 +92,6 @@ typedef struct network_sharding {
     /* The unit's initial parameters: host memory. */
     status (*keep)(void *ctx, int unit, const float *parameters);
 } network_sharding;
-
-/* So many shards there are at most: each has a multiple of 16 of the first linear layer's outputs.
- * network_tp_outputs: how many, from *first on; shard 0 has as many as any.
- * network_tp_parameters: floats of such a shard. */
-int network_tp_most(model_kind kind);
-int network_tp_outputs(model_kind kind, int rank, int world_size, int *first);
-size_t network_tp_parameters(model_kind kind, int rank, int world_size);
 
 /* Images of one forward without a backward that go through this device in the least time. */
 int network_eval_batch(const device *dev);
@@ -149,17 +161,11 @@ status network_export(network *net, const float *arena, float *host);
 status network_import(network *net, const float *host, float *arena);
 
 /* The same from host memory to host memory: of an arena that several ranks have parts of. */
-typedef enum network_order { NETWORK_EXPORT, NETWORK_IMPORT } network_order;
 status network_reorder(network *net, const float *from, float *to, network_order way);
 
 /* Of one unit (network_sharding). */
 status network_reorder_unit(network *net, int unit, const float *from, float *to,
                             network_order way);
-
-/* Copies what shard `rank` has of `whole`, the whole model, to `shard` (NETWORK_IMPORT), or back;
- * both in PyTorch's order in host memory. */
-void network_tp_reorder(const network *net, int rank, float *whole, float *shard,
-                        network_order way);
 
 /* Whether all parameters that are there are finite. Waits for the device. */
 status network_is_finite(network *net, bool *out);

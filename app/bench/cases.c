@@ -189,13 +189,12 @@ static void refuse(const plan *p, const bench_case *c, char *out, size_t size_by
 {
     out[0] = '\0';
     const strategy_facts *how = strategy_about(c->mode);
-    if (c->world < how->least_ranks)
+    if (c->world < 2 && how->alone != NULL)
         snprintf(out, size_bytes, "%s x %d is left out: it takes a second rank", how->name,
                  c->world);
-    else if (how->most_ranks != NULL && c->world > how->most_ranks(c->model))
+    else if (how->most != NULL && c->world > how->most(c->model))
         snprintf(out, size_bytes, "%s x %d is left out: %s can be cut for %d %ss at most",
-                 how->name, c->world, model_kind_name(c->model), how->most_ranks(c->model),
-                 how->unit);
+                 how->name, c->world, model_kind_name(c->model), how->most(c->model), how->unit);
     else if (c->torch && c->mode == STRATEGY_DP && !p->is_cuda)
         snprintf(out, size_bytes,
                  "torch dp is left out: without a GPU torch.nn.DataParallel "

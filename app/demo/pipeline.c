@@ -41,24 +41,21 @@ static void idle_until(stage_run *run, int slot)
 }
 
 /* The ends of the pipeline have nobody there. */
-static bool is_stage(const stage_run *run, int number)
-{
-    return number >= 0 && number < run->d->world_size;
-}
-
 static status exchange(stage_run *run, int from, message *in)
 {
     collective list[2] = {{.kind = COLLECTIVE_RECV, .out = in, .root = from},
                           {.kind = COLLECTIVE_SEND, .in = &run->out, .root = run->to}};
+    bool there[2];
     for (int i = 0; i < 2; i++) {
         list[i].type = DTYPE_F64;
         list[i].count = sizeof *in / sizeof(double);
+        there[i] = list[i].root >= 0 && list[i].root < run->d->world_size;
     }
-    bool sends = is_stage(run, run->to), receives = is_stage(run, from);
     run->to = -1;
-    if (sends && receives)
+    if (there[0] && there[1])
         return demo_swap(run->d, list);
-    return sends || receives ? process_group_run(run->d->group, &list[sends], NULL) : STATUS_OK;
+    return there[0] || there[1] ? process_group_run(run->d->group, &list[there[1]], NULL)
+                                : STATUS_OK;
 }
 
 /* A forward or a backward: what comes in at one side goes out at the other, times the weight. */

@@ -108,19 +108,16 @@ static status check(const zero *z)
                : FAIL(STATUS_DEVICE, "slices have not the parameters of all_reduce");
 }
 
-/* What a rank holds of parameters, gradients and state, and what moves them in a step. */
+/* Of parameters, gradients and state a rank has the first so many whole, and a slice of the others;
+ * and what moves them in a step. */
 static const struct mode {
     const char *name;
-    bool is_slice[3];
-    int n_calls;
+    int whole, n_calls;
     collective_kind calls[3];
 } MODES[] = {
-    {"ddp", {false, false, false}, 1, {COLLECTIVE_ALL_REDUCE}},
-    {"zero1", {false, false, true}, 2, {COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_GATHER}},
-    {"fsdp",
-     {true, true, true},
-     3,
-     {COLLECTIVE_ALL_GATHER, COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER}},
+    {"ddp", 3, 1, {COLLECTIVE_ALL_REDUCE}},
+    {"zero1", 2, 2, {COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_GATHER}},
+    {"fsdp", 0, 3, {COLLECTIVE_ALL_GATHER, COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER}},
 };
 
 /* A row of counts for slices of so many floats. */
@@ -128,11 +125,10 @@ static void tell_mode(demo *d, const struct mode *mode, size_t slice)
 {
     size_t has[3], all = slice * (size_t)d->world_size, bytes = 0;
     for (int i = 0; i < 3; i++)
-        has[i] = mode->is_slice[i] ? slice : all;
+        has[i] = i < mode->whole ? all : slice;
     for (int i = 0; i < mode->n_calls; i++) {
-        collective_kind kind = mode->calls[i];
-        const collective c = {
-            .kind = kind, .type = DTYPE_F32, .count = kind == COLLECTIVE_ALL_REDUCE ? all : slice};
+        collective c = {.kind = mode->calls[i], .type = DTYPE_F32};
+        c.count = c.kind == COLLECTIVE_ALL_REDUCE ? all : slice;
         bytes += process_group_expect_traffic(d->group, &c).sent;
     }
     demo_fact(d, mode->name,

@@ -213,10 +213,9 @@ network_options rank_context_network_options(const rank_context *rank)
 {
     const network_share share = strategy_network(rank);
     return (network_options){.kind = rank->settings.model,
-                             .first_part = share.first_part,
-                             .n_parts = share.n_parts,
+                             .cut = share.cut,
+                             .sum = share.sum,
                              .shard = share.shard,
-                             .tp = share.tp,
                              .seed = (uint64_t)rank->opts->seed,
                              .label_smoothing = (float)rank->opts->label_smoothing};
 }

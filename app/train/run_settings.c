@@ -113,8 +113,7 @@ static const char *reason(const continuation *c, setting_class class)
 static bool sums_alike(const char *name, const char *was, const char *is)
 {
     const strategy_facts *a = strategy_named(was), *b = strategy_named(is);
-    return strcmp(name, "mode") == 0 && a != NULL && b != NULL && !a->is_central &&
-           !b->is_central && !a->is_one_process && !b->is_one_process;
+    return strcmp(name, "mode") == 0 && a != NULL && b != NULL && !a->is_central && !b->is_central;
 }
 
 static void tell(continuation *c, const char *name, const char *was, const char *is,
@@ -171,9 +170,10 @@ static status complete_ranks(continuation *c)
         world > RANKS_MOST || options_given(opts, "nnodes") || options_given(opts, "world-size"))
         return STATUS_OK;
     snprintf(text, sizeof text, "%lld", (long long)world);
-    if (opts->nproc_per_node != NULL) {
-        if (number_parse(opts->nproc_per_node, 1, RANKS_MOST, &given) && given != world)
-            tell(c, "nproc-per-node", text, opts->nproc_per_node,
+    const char *is = strategy_of(opts)->is_one_process ? "1" : opts->nproc_per_node;
+    if (is != NULL) {
+        if (number_parse(is, 1, RANKS_MOST, &given) && given != world)
+            tell(c, "nproc-per-node", text, is,
                  schedule_has_end(c) ? "its schedule counts the steps of the former" : NULL);
         return STATUS_OK;
     }

@@ -63,19 +63,100 @@ const strategy_facts *strategy_of(const options *opts)
     return &ops_of(opts)->facts;
 }
 
-status strategy_check(const options *opts, int world_size)
+static status check_devices(const options *opts, int world_size)
 {
-    bool hooks = opts->comm_hook != NULL && strcmp(opts->comm_hook, "none") != 0;
-    bool is_ddp = strcmp(ops_of(opts)->facts.name, strategy_ddp.facts.name) == 0;
-    if (hooks && !is_ddp)
-        return FAIL(STATUS_INVALID, "--comm-hook=%s is for --mode=ddp: here it is %s",
-                    opts->comm_hook, ops_of(opts)->facts.name);
-    if (opts->sync_every > 1 && !is_ddp)
-        return FAIL(STATUS_INVALID, "--sync-every=%lld is for --mode=ddp: here it is %s",
-                    (long long)opts->sync_every, ops_of(opts)->facts.name);
+    if (world_size > 1)
+        return FAIL(STATUS_INVALID,
+                    "--mode=%s is one process with all devices, this job has %d ranks: give "
+                    "--replicas=%d (CPU) or --devices=0,1 (GPUs) instead of what asks for ranks "
+                    "(--nproc-per-node, --nnodes, --world-size; RANK and WORLD_SIZE)",
+                    opts->mode, world_size, world_size);
+    return STATUS_OK;
+}
+
+static status check_ranks(const options *opts)
+{
+    if (opts->replicas >= 0 && opts->command != COMMAND_DEMO)
+        return FAIL(
+            STATUS_INVALID,
+            "--replicas=%lld: only --mode=dp and model have several devices; for ranks give "
+            "--nproc-per-node=%lld",
+            (long long)opts->replicas, (long long)opts->replicas);
+    if (strcmp(opts->backend, "local") == 0)
+        return FAIL(STATUS_INVALID, "--backend=local: is for the threads of --mode=dp; processes "
+                                    "take shm (one host), gloo or nccl (GPUs)");
+    return STATUS_OK;
+}
+
+/* Devices that share a network, or else a step. */
+static status check_count(const options *opts, int world_size)
+{
+    const strategy_ops *ops = ops_of(opts);
+    const strategy_facts *how = &ops->facts;
     mesh placed;
     TRY(strategy_place(opts, 0, world_size, &placed));
-    return ops_of(opts)->check(opts, world_size);
+    int n = how->axis != NULL ? placed.model.world_size : world_size;
+    if (how->alone != NULL && n < 2)
+        return FAIL(STATUS_INVALID, "--mode=%s: %s: give --nproc-per-node=2 or more, or --mode=%s",
+                    how->name, how->alone, world_size > 1 ? "ddp" : "single");
+    if (how->most == NULL)
+        return STATUS_OK;
+    model_kind kind = MODEL_MLP;
+    TRY(model_kind_parse(opts->model, &kind));
+    if (ops->replicas != NULL)
+        TRY(ops->replicas(opts, &n));
+    if (n > how->most(kind))
+        return FAIL(STATUS_INVALID,
+                    "--mode=%s: --model=%s can be cut for %d %ss at most, this job has %d: give "
+                    "%d in all, as by --%s=%d%s",
+                    how->name, opts->model, how->most(kind), how->unit, n, how->most(kind),
+                    ops->replicas != NULL ? "replicas" : "nproc-per-node", how->most(kind),
+                    ops->replicas != NULL ? "" : ", or several rows of ranks with --mesh");
+    return STATUS_OK;
+}
+
+static status check_sharing(const options *opts)
+{
+    const strategy_facts *how = strategy_of(opts);
+    if (how->cuts_model && !how->is_one_process && opts->scale_lr)
+        return FAIL(STATUS_INVALID,
+                    "--mode=%s: --scale-lr is for ranks with a batch each, and all %ss share one: "
+                    "leave it out, or give --lr",
+                    how->name, how->unit);
+    if (how->axis == NULL)
+        return STATUS_OK;
+    if (opts->clip_grad_norm > 0)
+        return FAIL(STATUS_INVALID,
+                    "--mode=%s: with --clip-grad-norm each %s would know the norm of its own "
+                    "gradients only: leave it out, or give --mode=zero1",
+                    how->name, how->unit);
+    if (strcmp(opts->amp, "fp16") == 0)
+        return FAIL(STATUS_INVALID,
+                    "--mode=%s: with --amp=fp16 each %s would see an overflow of its own "
+                    "gradients only: give --amp=bf16, or --mode=ddp",
+                    how->name, how->unit);
+    return STATUS_OK;
+}
+
+status strategy_check(const options *opts, int world_size)
+{
+    const strategy_ops *ops = ops_of(opts);
+    const char *mode = ops->facts.name;
+    bool hooks = opts->comm_hook != NULL && strcmp(opts->comm_hook, "none") != 0;
+    bool is_ddp = strcmp(mode, strategy_ddp.facts.name) == 0;
+    if (hooks && !is_ddp)
+        return FAIL(STATUS_INVALID, "--comm-hook=%s is for --mode=ddp: here it is %s",
+                    opts->comm_hook, mode);
+    if (opts->sync_every > 1 && !is_ddp)
+        return FAIL(STATUS_INVALID, "--sync-every=%lld is for --mode=ddp: here it is %s",
+                    (long long)opts->sync_every, mode);
+    if (ops->replicas != NULL)
+        TRY(check_devices(opts, world_size));
+    TRY(check_count(opts, world_size));
+    TRY(check_sharing(opts));
+    if (ops->check != NULL)
+        TRY(ops->check(opts, world_size));
+    return ops->replicas != NULL ? STATUS_OK : check_ranks(opts);
 }
 
 status strategy_replicas(const options *opts, int *out)
@@ -88,7 +169,7 @@ status strategy_replicas(const options *opts, int *out)
 bool strategy_can_commit(const options *opts)
 {
     const strategy_ops *ops = ops_of(opts);
-    return !ops->facts.is_central && ops->part == NULL && ops->read_state == NULL;
+    return !ops->facts.is_central && ops->part == NULL && ops->move_state == NULL;
 }
 
 status strategy_place(const options *opts, int rank, int world_size, mesh *out)
@@ -113,7 +194,7 @@ data_sharing strategy_data_sharing(const rank_context *rank)
     if (how->has_server)
         return (data_sharing){own > 0 ? own - 1 : 0, rank->place.world_size - 1, .scores = own > 0};
     if (!how->cuts_model)
-        return (data_sharing){rank->place.rank, rank->place.world_size, .scores = true};
+        return (data_sharing){own, rank->place.world_size, .scores = true};
     return (data_sharing){m->dp.rank, m->dp.world_size,
                           .scores = m->model.rank + 1 == m->model.world_size};
 }
@@ -121,26 +202,16 @@ data_sharing strategy_data_sharing(const rank_context *rank)
 network_share strategy_network(const rank_context *rank)
 {
     const strategy_ops *ops = ops_of(rank->opts);
-    network_share share = {.gradients = model_kind_count(rank->settings.model) + PREEMPT_FLOATS,
-                           .pieces = rank->settings.replicas};
+    network_share share = {.pieces = ops->cut != NULL ? 1 : rank->settings.replicas};
+    if (ops->cut != NULL) /* the last of a process's */
+        share.cut = ops->cut(rank, (rank->mesh.model.rank + 1) * rank->settings.replicas - 1);
+    share.gradients = network_cut_count(rank->settings.model, share.cut) + PREEMPT_FLOATS;
     if (ops->network != NULL)
         ops->network(rank, &share);
     return share;
 }
 
 /* What strategies with several devices in one process share. */
-
-status strategy_devices_check(const options *opts, int world_size)
-{
-    const char *mode = opts->mode;
-    return world_size == 1
-               ? STATUS_OK
-               : FAIL(STATUS_INVALID,
-                      "--mode=%s is one process with all devices, this job has %d ranks: give "
-                      "--replicas=%d (CPU) or --devices=0,1 (GPUs) instead of what asks for ranks "
-                      "(--nproc-per-node, --nnodes, --world-size; RANK and WORLD_SIZE)",
-                      mode, world_size, world_size);
-}
 
 enum { CPU_REPLICAS = 2 };
 
@@ -163,18 +234,11 @@ int strategy_stages(const rank_context *rank)
     return rank->mesh.model.world_size * rank->settings.replicas;
 }
 
-int strategy_stage_parts(const rank_context *rank, int stage, int *first)
+network_cut strategy_stage(const rank_context *rank, int i)
 {
-    int parts = network_parts(rank->settings.model), stages = strategy_stages(rank);
-    *first = stage * parts / stages;
-    return (stage + 1) * parts / stages - *first;
-}
-
-size_t strategy_stage_range(const rank_context *rank, int stage, size_t *count)
-{
-    int first, n = strategy_stage_parts(rank, stage, &first);
-    *count = network_part_count(rank->settings.model, first, n);
-    return network_part_count(rank->settings.model, 0, first);
+    int parts = network_parts(rank->settings.model), n = strategy_stages(rank);
+    int first = i * parts / n;
+    return (network_cut){.first_part = first, .n_parts = (i + 1) * parts / n - first};
 }
 
 void strategy_describe_stages(const rank_context *rank, FILE *out)
@@ -182,33 +246,20 @@ void strategy_describe_stages(const rank_context *rank, FILE *out)
     const char *one = rank->settings.replicas > 1    ? "device"
                       : rank->mesh.dp.world_size > 1 ? "stage"
                                                      : "rank";
-    for (int stage = 0; stage < strategy_stages(rank); stage++) {
-        size_t count, at = strategy_stage_range(rank, stage, &count);
-        const parameter *all = NULL;
-        size_t n = network_model_layout(rank->net, &all);
-        fprintf(out, "%s %d has", one, stage);
-        for (size_t i = 0; i < n; i += 2) /* a layer's weight and bias */
-            if (all[i].offset >= at && all[i].offset < at + count)
-                fprintf(out, " %.*s", (int)strcspn(all[i].name, "."), all[i].name);
+    const parameter *p = NULL;
+    (void)network_model_layout(rank->net, &p);
+    for (int i = 0; i < strategy_stages(rank); i++) {
+        size_t count = network_cut_count(rank->settings.model, strategy_stage(rank, i));
+        fprintf(out, "%s %d has", one, i);
+        for (size_t end = p->offset + count, next = p->offset; next < end; p += 2) {
+            fprintf(out, " %.*s", (int)strcspn(p->name, "."), p->name); /* a weight, and a bias */
+            next = p[1].offset + p[1].count;
+        }
         fprintf(out, ": %.2f MB of parameters\n", (double)(count * sizeof(float)) * 1e-6);
     }
 }
 
 /* What strategies with a rank per device share. */
-
-status strategy_ranks_check(const options *opts)
-{
-    if (opts->replicas >= 0 && opts->command != COMMAND_DEMO)
-        return FAIL(
-            STATUS_INVALID,
-            "--replicas=%lld: only --mode=dp and model have several devices; for ranks give "
-            "--nproc-per-node=%lld",
-            (long long)opts->replicas, (long long)opts->replicas);
-    if (strcmp(opts->backend, "local") == 0)
-        return FAIL(STATUS_INVALID, "--backend=local: is for the threads of --mode=dp; processes "
-                                    "take shm (one host), gloo or nccl (GPUs)");
-    return STATUS_OK;
-}
 
 status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, grad_ready_fn ready,
                                        void *ctx)
@@ -219,22 +270,14 @@ status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, 
     return network_backward(rank->net, !b->first, ready, ctx);
 }
 
-status strategy_ranks_pass(rank_context *rank, void *self, const step_batch *b)
+void strategy_server_part(const rank_context *rank, void *self, optimizer_part *out)
 {
     (void)self;
-    return strategy_ranks_forward_backward(rank, b, NULL, NULL);
+    out->count = rank->place.rank == 0 ? out->count : 0;
 }
 
-optimizer_part strategy_server_part(rank_context *rank, void *self)
+status strategy_ranks_optimizer_step(rank_context *rank)
 {
-    (void)self;
-    return (optimizer_part){network_parameters(rank->net), network_gradients(rank->net),
-                            .count = rank->place.rank == 0 ? network_count(rank->net) : 0};
-}
-
-status strategy_ranks_optimizer_step(rank_context *rank, void *self)
-{
-    (void)self;
     TRY(timeline_enter(&rank->timeline, MOMENT_OPTIMIZER));
     if (rank->settings.clip_grad_norm > 0)
         TRY(network_clip_gradients(rank->net, (float)rank->settings.clip_grad_norm,
@@ -252,23 +295,29 @@ status strategy_ranks_share_parameters(rank_context *rank, void *self, int root)
                            : STATUS_OK;
 }
 
-status strategy_ranks_average_gradients(rank_context *rank)
+status strategy_ranks_average(rank_context *rank, float *values, size_t count, const char *label)
 {
     const collective mean = {.kind = COLLECTIVE_ALL_REDUCE,
                              .op = REDUCE_SUM,
                              .type = DTYPE_F32,
-                             .in = rank->gradients,
-                             .out = rank->gradients,
-                             .count = network_count(rank->net) + PREEMPT_FLOATS,
+                             .in = values,
+                             .out = values,
+                             .count = count,
                              .prescale = 1.0f / (float)rank->mesh.dp.world_size,
-                             .label = "gradients of the same part"};
+                             .label = label};
     if (rank->mesh.dp.group == NULL)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
     return process_group_run(rank->mesh.dp.group, &mean, rank->dev->stream);
 }
 
-status strategy_ranks_sum_wish(rank_context *rank, void *self)
+status strategy_ranks_average_gradients(rank_context *rank)
+{
+    return strategy_ranks_average(rank, rank->gradients, network_count(rank->net) + PREEMPT_FLOATS,
+                                  "gradients of the same part");
+}
+
+status strategy_ranks_sum_wish(rank_context *rank)
 {
     float *wish = rank->gradients + network_count(rank->net);
     const collective c = {.kind = COLLECTIVE_ALL_REDUCE,
@@ -278,7 +327,6 @@ status strategy_ranks_sum_wish(rank_context *rank, void *self)
                           .out = wish,
                           .count = PREEMPT_FLOATS,
                           .label = "the wish to stop"};
-    (void)self;
     TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
     return process_group_run(rank->mesh.model.group, &c, rank->dev->stream);
 }
@@ -288,19 +336,77 @@ float *strategy_ranks_arena(const rank_context *rank, size_t arena)
     return checkpoint_arena(rank->net, strategy_optimizer(rank->strategy), arena);
 }
 
-const char *strategy_ranks_backend(const rank_context *rank, void *self)
+/* Between the rank's device and its piece of host memory. */
+static status move_own(rank_context *rank, const state_slice *s, network_order way, float *own)
 {
-    (void)self;
-    return process_group_backend(rank->group);
+    device *dev = rank->dev;
+    size_t size_bytes = sizeof *own * s->count;
+    bool reads = way == NETWORK_EXPORT;
+    if (rank->strategy->ops.cut != NULL)
+        return reads ? network_export(rank->net, s->state, own)
+                     : network_import(rank->net, own, s->state);
+    if (s->count == 0)
+        return STATUS_OK;
+    return reads ? dev->ops->download(dev, own, s->state, size_bytes)
+                 : dev->ops->upload(dev, s->state, own, size_bytes);
 }
 
-device_use strategy_ranks_use(const rank_context *rank, void *self, int index)
+/* Between the model's order and the pieces of all ranks. */
+static status move_all(rank_context *rank, const state_slice *s, network_order way, float *host,
+                       float *all)
 {
-    uint64_t sent = 0, received = 0;
-    (void)self, (void)index;
-    process_group_traffic(rank->group, &sent, &received);
-    mesh_add_traffic(&rank->mesh, &sent, &received);
-    return (device_use){(int64_t)sent, (int64_t)received, rank->dev->memory_peak};
+    const strategy_ops *ops = &rank->strategy->ops;
+    bool reads = way == NETWORK_EXPORT;
+    if (ops->cut == NULL)
+        return network_reorder_unit(rank->net, s->unit, reads ? all : host, reads ? host : all,
+                                    way);
+    for (int i = 0; i < rank->mesh.model.world_size; i++, all += s->room)
+        network_cut_copy(rank->settings.model, ops->cut(rank, i), host, all, way);
+    return STATUS_OK;
+}
+
+/* Each rank has a piece of host memory, which travels; rank 0 those of all ranks, too. Other rows
+ * of ranks have what the first has. */
+status strategy_ranks_move_slice(rank_context *rank, const state_slice *s, network_order way,
+                                 float *host)
+{
+    bool reads = way == NETWORK_EXPORT, in_row = rank->strategy->ops.facts.axis != NULL;
+    int n = in_row ? rank->mesh.model.world_size : rank->place.world_size;
+    float *own = NULL;
+    if (in_row && rank->mesh.dp.rank > 0)
+        return STATUS_OK;
+    TRY(memory_alloc(sizeof *own * s->room * (host != NULL ? 1 + (size_t)n : 1), (void **)&own));
+    float *all = host != NULL ? own + s->room : NULL;
+    const collective c = {.kind = reads ? COLLECTIVE_GATHER : COLLECTIVE_SCATTER,
+                          .type = DTYPE_F32,
+                          .in = reads ? own : all,
+                          .out = reads ? all : own,
+                          .count = s->room,
+                          .label = reads ? "state to rank 0" : "state from rank 0"};
+    status st = reads          ? move_own(rank, s, way, own)
+                : host != NULL ? move_all(rank, s, way, host, all)
+                               : STATUS_OK;
+    if (st == STATUS_OK)
+        st = process_group_run(in_row ? rank->mesh.model.group : rank->group, &c, NULL);
+    if (st == STATUS_OK && !reads)
+        st = move_own(rank, s, way, own);
+    else if (st == STATUS_OK && host != NULL)
+        st = move_all(rank, s, way, host, all);
+    free(own);
+    return st;
+}
+
+status strategy_ranks_move_cut(rank_context *rank, void *self, size_t arena, network_order way,
+                               float *host)
+{
+    state_slice own = {.state = strategy_ranks_arena(rank, arena)};
+    (void)self;
+    for (int i = 0; i < rank->mesh.model.world_size; i++) {
+        network_cut cut = rank->strategy->ops.cut(rank, i);
+        size_t count = network_cut_count(rank->settings.model, cut);
+        own.room = count > own.room ? count : own.room;
+    }
+    return strategy_ranks_move_slice(rank, &own, way, host);
 }
 
 /* Opening a strategy. */
@@ -311,7 +417,7 @@ static status open_optimizer(strategy *s)
     optimizer_part part = {network_parameters(rank->net), network_gradients(rank->net),
                            .count = network_count(rank->net)};
     if (s->ops.part != NULL)
-        part = s->ops.part(rank, s->self);
+        s->ops.part(rank, s->self, &part);
     return optimizer_create(rank->dev, &rank->settings.optimizer, &part, &s->opt);
 }
 
@@ -323,20 +429,32 @@ static status agree_on_arena(rank_context *rank, int64_t *what)
     return process_group_broadcast(rank->group, what, 1, DTYPE_I64, 0, NULL);
 }
 
+static status move_arena(strategy *s, size_t arena, network_order way, float *host)
+{
+    int64_t what = (int64_t)arena * STATE_WAYS + way;
+    TRY(agree_on_arena(s->rank, &what));
+    return s->ops.move_state(s->rank, s->self, arena, way, host);
+}
+
 static status read_arena(void *ctx, size_t arena, float *host)
 {
-    strategy *s = ctx;
-    int64_t what = (int64_t)arena * STATE_WAYS;
-    TRY(agree_on_arena(s->rank, &what));
-    return s->ops.read_state(s->rank, s->self, arena, host);
+    return move_arena(ctx, arena, NETWORK_EXPORT, host);
 }
 
 static status write_arena(void *ctx, size_t arena, const float *host)
 {
-    strategy *s = ctx;
-    int64_t what = (int64_t)arena * STATE_WAYS + 1;
-    TRY(agree_on_arena(s->rank, &what));
-    return s->ops.write_state(s->rank, s->self, arena, host);
+    return move_arena(ctx, arena, NETWORK_IMPORT, (float *)host);
+}
+
+void strategy_close(strategy *s)
+{
+    if (s == NULL)
+        return;
+    if (s->ops.close != NULL && s->self != NULL)
+        s->ops.close(s->self);
+    free(s->self);
+    optimizer_destroy(s->opt);
+    free(s);
 }
 
 status strategy_open(const options *opts, rank_context *rank, strategy **out)
@@ -344,23 +462,15 @@ status strategy_open(const options *opts, rank_context *rank, strategy **out)
     strategy *s = NULL;
     TRY(memory_alloc(sizeof *s, (void **)&s));
     *s = (strategy){.ops = *ops_of(opts), .rank = rank, .access = {read_arena, write_arena, s}};
-    status st = s->ops.open != NULL ? s->ops.open(rank, &s->self) : STATUS_OK;
+    status st = s->ops.self_bytes > 0 ? memory_alloc(s->ops.self_bytes, &s->self) : STATUS_OK;
+    if (st == STATUS_OK && s->ops.open != NULL)
+        st = s->ops.open(rank, s->self);
     if (st != STATUS_OK) {
-        free(s);
+        strategy_close(s);
         return st;
     }
     *out = s; /* to be closed from now on */
     return open_optimizer(s);
-}
-
-void strategy_close(strategy *s)
-{
-    if (s == NULL)
-        return;
-    if (s->ops.close != NULL)
-        s->ops.close(s->self);
-    optimizer_destroy(s->opt);
-    free(s);
 }
 
 optimizer *strategy_optimizer(const strategy *s)
@@ -370,7 +480,14 @@ optimizer *strategy_optimizer(const strategy *s)
 
 optimizer *strategy_shared_optimizer(const strategy *s)
 {
-    return s->ops.part == NULL && s->ops.read_state == NULL ? s->opt : NULL;
+    return s->ops.part == NULL && s->ops.move_state == NULL ? s->opt : NULL;
+}
+
+static status forward_backward(const strategy_ops *ops, rank_context *rank, void *self,
+                               const step_batch *b)
+{
+    return ops->forward_backward != NULL ? ops->forward_backward(rank, self, b)
+                                         : strategy_ranks_forward_backward(rank, b, NULL, NULL);
 }
 
 /* An elastic run's commits stand around the strategy's own functions, whose `self` they get. */
@@ -379,7 +496,7 @@ static status commit_forward_backward(rank_context *rank, void *self, const step
 {
     commit *c = &rank->strategy->commit;
     c->images = b->in.n + (b->first ? 0 : c->images);
-    return c->inner->forward_backward(rank, self, b);
+    return forward_backward(c->inner, rank, self, b);
 }
 
 /* The step's losses of this rank, for all. */
@@ -465,11 +582,12 @@ static status train_step(strategy *s, int step)
         step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
         TRY(timeline_enter(&rank->timeline, MOMENT_LOAD));
         TRY(loader_next(rank->loader, &b.in));
-        TRY(s->ops.forward_backward(rank, s->self, &b)); /* ddp: gradients leave in here */
+        TRY(forward_backward(&s->ops, rank, s->self, &b)); /* ddp: gradients leave in here */
     }
     if (s->ops.synchronize != NULL)
         TRY(s->ops.synchronize(rank, s->self)); /* gradients are the mean over all ranks */
-    TRY(s->ops.optimizer_step(rank, s->self));
+    TRY(s->ops.optimizer_step != NULL ? s->ops.optimizer_step(rank, s->self)
+                                      : strategy_ranks_optimizer_step(rank));
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
 
@@ -543,19 +661,18 @@ status strategy_meet(strategy *s)
 
 const checkpoint_access *strategy_access(const strategy *s)
 {
-    return s->ops.read_state != NULL ? &s->access : NULL;
+    return s->ops.move_state != NULL ? &s->access : NULL;
 }
 
 status strategy_serve_state(strategy *s)
 {
-    while (s->ops.read_state != NULL) {
+    while (s->ops.move_state != NULL) {
         int64_t what = STATE_END;
         TRY(agree_on_arena(s->rank, &what));
         if (what == STATE_END)
             break;
-        size_t arena = (size_t)(what / STATE_WAYS);
-        TRY(what % STATE_WAYS == 0 ? s->ops.read_state(s->rank, s->self, arena, NULL)
-                                   : s->ops.write_state(s->rank, s->self, arena, NULL));
+        TRY(s->ops.move_state(s->rank, s->self, (size_t)(what / STATE_WAYS),
+                              (network_order)(what % STATE_WAYS), NULL));
     }
     return STATUS_OK;
 }
@@ -563,7 +680,7 @@ status strategy_serve_state(strategy *s)
 status strategy_end_state(strategy *s)
 {
     int64_t what = STATE_END;
-    return s->ops.read_state != NULL ? agree_on_arena(s->rank, &what) : STATUS_OK;
+    return s->ops.move_state != NULL ? agree_on_arena(s->rank, &what) : STATUS_OK;
 }
 
 status strategy_evaluate(strategy *s, const batch *in)
@@ -656,12 +773,19 @@ json_t *strategy_outcome(const strategy *s)
 
 const char *strategy_backend(const strategy *s)
 {
-    return s->ops.backend(s->rank, s->self);
+    return s->ops.backend != NULL ? s->ops.backend(s->rank, s->self)
+                                  : process_group_backend(s->rank->group);
 }
 
 device_use strategy_use(const strategy *s, int index)
 {
-    return s->ops.use(s->rank, s->self, index);
+    const rank_context *rank = s->rank;
+    uint64_t sent = 0, received = 0;
+    if (s->ops.use != NULL)
+        return s->ops.use(rank, s->self, index);
+    process_group_traffic(rank->group, &sent, &received);
+    mesh_add_traffic(&rank->mesh, &sent, &received);
+    return (device_use){(int64_t)sent, (int64_t)received, rank->dev->memory_peak};
 }
 
 int64_t strategy_comm_ns(const strategy *s, int64_t exposed_ns)

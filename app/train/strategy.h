@@ -48,12 +48,13 @@ typedef struct strategy_facts {
     const char *unit;          /* what has threads and a part of the batch: "rank", "replica" */
     const char *group_backend; /* for the process group among the ranks; NULL: --backend */
     bool is_one_process;       /* it does all of the work: its --batch-size is the whole batch */
-    int least_ranks;           /* that make sense; 0: 1 */
     bool is_central;           /* gradients are added up in one place, in an order of its own: other
                                   numbers of devices give other bits */
-    const char *axis; /* of --mesh, along which ranks share a network; NULL: there is none */
-    bool cuts_model;  /* a device has a part of the network: --batch-size is all of theirs */
-    int (*most_ranks)(model_kind kind); /* that share a network; NULL: any number */
+    const char *alone;         /* why one rank makes no sense; NULL: it does */
+    const char *axis; /* of --mesh, along which devices have a part of the network each, or of its
+                         state, and none has all gradients; NULL: each has them all */
+    bool cuts_model;  /* these have parts of the network: --batch-size is all of theirs */
+    int (*most)(model_kind kind); /* of them; NULL: any number */
     bool has_server;      /* rank 0 has no samples, and no rank may come or go: not elastic */
     bool can_be_captured; /* one thread enqueues all of a step: a graph can record it */
     bool has_peer;        /* bench/peers/torch_ddp_mnist.py trains this way, too */
@@ -83,12 +84,12 @@ typedef struct data_sharing {
 /* What a rank has of the network. A rank's wish to stop stands after the gradients; what all ranks
  * wish comes back there, or after the parameters if they have an array. */
 typedef struct network_share {
-    int first_part, n_parts; /* network_options */
-    size_t shard;            /* likewise */
-    network_tp tp;           /* likewise */
-    size_t gradients;        /* floats: its parameters', and PREEMPT_FLOATS or more after them */
-    size_t parameters;       /* likewise, if they travel; 0: the network makes its own */
-    int pieces;              /* of a batch, each with a forward of its own */
+    network_cut cut; /* these three: network_options */
+    network_sum sum;
+    size_t shard;
+    size_t gradients;  /* floats: its parameters', and PREEMPT_FLOATS or more after them */
+    size_t parameters; /* likewise, if they travel; 0: the network makes its own */
+    int pieces;        /* of a batch, each with a forward of its own */
 } network_share;
 
 /* NULL: there is no such mode. */

@@ -23,7 +23,7 @@ static status check(const options *opts, int world_size)
     bool hooks = opts->comm_hook != NULL && strcmp(opts->comm_hook, "none") != 0;
     if (hooks && strncmp(opts->device, "cuda", strlen("cuda")) == 0)
         return FAIL(STATUS_INVALID, HOOK_ON_CPU, opts->comm_hook);
-    return strategy_ranks_check(opts);
+    return STATUS_OK;
 }
 
 static status to_plain(void *net, const float *from, float *to)
@@ -66,11 +66,11 @@ static void close_reducer(void *self)
     ddp_strategy *s = self;
     ddp_destroy(s->reducer);
     comm_hook_destroy(s->hook);
-    free(s);
 }
 
-static status make_reducer(rank_context *rank, ddp_strategy *s)
+static status open_reducer(rank_context *rank, void *self)
 {
+    ddp_strategy *s = self;
     const parameter *parameters = NULL;
     const char *names[NETWORK_MAX_PARAMETERS];
     size_t n = network_layout(rank->net, &parameters), offsets[NETWORK_MAX_PARAMETERS];
@@ -89,20 +89,6 @@ static status make_reducer(rank_context *rank, ddp_strategy *s)
     TRY(ddp_create(rank->group, rank->gradients, &all, &settings, &s->reducer));
     ddp_carry(s->reducer, PREEMPT_FLOATS);
     return ddp_name_parameters(s->reducer, names);
-}
-
-static status open_reducer(rank_context *rank, void **self)
-{
-    ddp_strategy *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return FAIL(STATUS_NO_MEMORY, "the ddp strategy");
-    status st = make_reducer(rank, s);
-    if (st != STATUS_OK) {
-        close_reducer(s);
-        return st;
-    }
-    *self = s;
-    return STATUS_OK;
 }
 
 static status forward_backward(rank_context *rank, void *self, const step_batch *b)
@@ -167,13 +153,11 @@ const strategy_ops strategy_ddp = {
               .advice = "take it first if the network fits a device: backward hides most of what "
                         "is sent"},
     .check = check,
+    .self_bytes = sizeof(ddp_strategy),
     .open = open_reducer,
     .close = close_reducer,
     .forward_backward = forward_backward,
     .synchronize = synchronize,
-    .optimizer_step = strategy_ranks_optimizer_step,
-    .backend = strategy_ranks_backend,
-    .use = strategy_ranks_use,
     .comm_ns = comm_ns,
     .describe = describe,
 };

@@ -378,7 +378,7 @@ static void *replica_main(void *arg)
 static status check(const options *opts, int world_size)
 {
     const char *name = opts->backend;
-    TRY(strategy_devices_check(opts, world_size));
+    (void)world_size;
     if (strcmp(name, "local") != 0 && strcmp(name, "auto") != 0 && strcmp(name, "nccl") != 0)
         return FAIL(STATUS_INVALID,
                     "--backend=%s: is for processes; the threads of --mode=dp take "
@@ -547,8 +547,6 @@ static status open_gathered(replicas *all)
 static void close_replicas(void *self)
 {
     replicas *all = self;
-    if (all == NULL)
-        return;
     replica_leave(&all->members[0]); /* whoever waits for the master need not */
     pthread_mutex_lock(&all->lock);
     all->current = (task){0};
@@ -565,15 +563,13 @@ static void close_replicas(void *self)
     dev->ops->free(dev, all->dlogits);
     pthread_cond_destroy(&all->changed);
     pthread_mutex_destroy(&all->lock);
-    free(all);
 }
 
 /* Starts the threads, and returns when all have what they need. */
-static status open_replicas(rank_context *rank, void **self)
+static status open_replicas(rank_context *rank, void *self)
 {
     const rank_settings *settings = &rank->settings;
-    replicas *all = NULL;
-    TRY(memory_alloc(sizeof *all, (void **)&all));
+    replicas *all = self;
     pthread_cond_init(&all->changed, NULL);
     pthread_mutex_init(&all->lock, NULL);
     all->rank = rank;
@@ -583,17 +579,10 @@ static status open_replicas(rank_context *rank, void **self)
     all->network = rank_context_network_options(rank);
     all->network.max_batch = all->chunk;
     add_groups(all, rank);
-    status st = open_groups(all);
-    if (st == STATUS_OK)
-        st = open_gathered(all);
-    if (st == STATUS_OK)
-        st = open_members(all);
-    if (st != STATUS_OK) {
-        close_replicas(all);
-        return st;
-    }
+    TRY(open_groups(all));
+    TRY(open_gathered(all));
+    TRY(open_members(all));
     all->ready = true;
-    *self = all;
     return STATUS_OK;
 }
 
@@ -788,11 +777,11 @@ const strategy_ops strategy_dp = {
                         "through which all goes"},
     .check = check,
     .replicas = strategy_devices_count,
+    .self_bytes = sizeof(replicas),
     .open = open_replicas,
     .close = close_replicas,
     .plan_step = plan_step,
     .forward_backward = forward_backward,
-    .optimizer_step = strategy_ranks_optimizer_step,
     .explain = explain,
     .backend = backend,
     .use = use,

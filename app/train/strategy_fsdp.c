@@ -67,25 +67,6 @@ typedef struct fsdp {
     int64_t comm_ns;
 } fsdp;
 
-static status check(const options *opts, int world_size)
-{
-    mesh placed;
-    TRY(strategy_place(opts, 0, world_size, &placed));
-    if (placed.model.world_size < 2)
-        return FAIL(STATUS_INVALID,
-                    "--mode=fsdp: one rank has nothing to share: give "
-                    "--nproc-per-node=2 or more, or --mode=%s",
-                    world_size > 1 ? "ddp" : "single");
-    if (opts->clip_grad_norm > 0)
-        return FAIL(STATUS_INVALID, "--mode=fsdp: with --clip-grad-norm each rank would know the "
-                                    "norm of its own slice only: leave it out, or give "
-                                    "--mode=zero1");
-    if (strcmp(opts->amp, "fp16") == 0)
-        return FAIL(STATUS_INVALID, "--mode=fsdp: with --amp=fp16 each rank would see an overflow "
-                                    "of its own slice only: give --amp=bf16, or --mode=ddp");
-    return strategy_ranks_check(opts);
-}
-
 static size_t round_up(size_t count, size_t to)
 {
     return (count + to - 1) / to * to;
@@ -98,7 +79,8 @@ static fsdp_layout layout_of(const rank_context *rank)
     fsdp_layout all = {.n = network_parts(rank->settings.model)};
     ASSERT(all.n <= NETWORK_MAX_PARAMETERS);
     for (int i = 0; i < all.n; i++) {
-        size_t count = network_part_count(rank->settings.model, i, 1);
+        size_t count =
+            network_cut_count(rank->settings.model, (network_cut){.first_part = i, .n_parts = 1});
         size_t sent = count + (i + 1 == all.n ? PREEMPT_FLOATS : 0);
         size_t slice = round_up((sent + world_size - 1) / world_size, LINE_FLOATS);
         size_t padding = slice * world_size - count, *buffer = &all.buffers[i % BUFFERS];
@@ -267,10 +249,9 @@ static void forget(fsdp *f)
         f->held[i] = NO_UNIT;
 }
 
-static status open_shard(rank_context *rank, void **self)
+static status open_shard(rank_context *rank, void *self)
 {
-    fsdp *f = NULL;
-    TRY(memory_alloc(sizeof *f, (void **)&f));
+    fsdp *f = self;
     *f = (fsdp){.rank = rank, .layout = layout_of(rank)};
     const network_sharding hooks = {f, prefetch, unshard, take_room, reduce, keep};
     f->wish = rank->gradients + f->layout.shard;
@@ -279,12 +260,7 @@ static status open_shard(rank_context *rank, void **self)
     if (rank->opts->accum > 1)
         f->gradients = f->buffers[1] + f->layout.buffers[1];
     forget(f);
-    status st = network_shard(rank->net, &hooks);
-    if (st == STATUS_OK)
-        *self = f;
-    else
-        free(f);
-    return st;
+    return network_shard(rank->net, &hooks);
 }
 
 /* What the step before has gathered is old. A graph that was replayed has left other units. */
@@ -301,29 +277,15 @@ static status forward_backward(rank_context *rank, void *self, const step_batch 
     return network_backward(rank->net, !b->first, NULL, NULL);
 }
 
-static status average(rank_context *rank, float *data, size_t count, const char *label)
-{
-    const collective mean = {.kind = COLLECTIVE_ALL_REDUCE,
-                             .op = REDUCE_SUM,
-                             .type = DTYPE_F32,
-                             .in = data,
-                             .out = data,
-                             .count = count,
-                             .prescale = 1.0f / (float)rank->mesh.dp.world_size,
-                             .label = label};
-    return process_group_run(rank->mesh.dp.group, &mean, rank->dev->stream);
-}
-
 /* In a mesh, then, of ranks with the same slices (PyTorch's hybrid sharding). */
 static status synchronize(rank_context *rank, void *self)
 {
     fsdp *f = self;
     TRY(await(f, f->launched, MOMENT_REDUCE));
-    if (rank->mesh.dp.group == NULL)
-        return STATUS_OK;
-    TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
-    TRY(average(rank, rank->gradients, f->layout.shard, "gradients of the same slices"));
-    return average(rank, rank->parameters + f->layout.shard, PREEMPT_FLOATS, "the wish to stop");
+    TRY(strategy_ranks_average(rank, rank->gradients, f->layout.shard,
+                               "gradients of the same slices"));
+    return strategy_ranks_average(rank, rank->parameters + f->layout.shard, PREEMPT_FLOATS,
+                                  "the wish to stop");
 }
 
 /* A rank that has no batch left gathers what the others need. */
@@ -342,61 +304,18 @@ static status evaluate(rank_context *rank, void *self, const batch *in)
     return STATUS_OK;
 }
 
-/* One unit of an arena, of which this rank has the slice `state`, to rank 0's `host`; or from
- * there. */
-static status move_unit(fsdp *f, int unit, network_order way, float *state, float *host)
+static status move_state(rank_context *rank, void *self, size_t arena, network_order way,
+                         float *host)
 {
-    rank_context *rank = f->rank;
-    const device_ops *ops = rank->dev->ops;
-    const fsdp_unit *u = &f->layout.units[unit];
-    size_t slice_bytes = sizeof(float) * u->slice, slices = (size_t)rank->mesh.model.world_size;
-    bool reads = way == NETWORK_EXPORT;
-    float *own = NULL;
-    TRY(memory_alloc(slice_bytes * (host != NULL ? 1 + slices : 1), (void **)&own));
-    float *all = host != NULL ? own + u->slice : NULL;
-    const collective c = {.kind = reads ? COLLECTIVE_GATHER : COLLECTIVE_SCATTER,
-                          .type = DTYPE_F32,
-                          .in = reads ? own : all,
-                          .out = reads ? all : own,
-                          .count = u->slice,
-                          .label = reads ? "state to rank 0" : "state from rank 0"};
-    status st = reads          ? ops->download(rank->dev, own, state, slice_bytes)
-                : host != NULL ? network_reorder_unit(rank->net, unit, host, all, way)
-                               : STATUS_OK;
-    if (st == STATUS_OK)
-        st = process_group_run(rank->mesh.model.group, &c, NULL);
-    if (st == STATUS_OK && !reads)
-        st = ops->upload(rank->dev, state, own, slice_bytes);
-    else if (st == STATUS_OK && host != NULL)
-        st = network_reorder_unit(rank->net, unit, all, host, way);
-    free(own);
-    return st;
-}
-
-static status move_state(fsdp *f, size_t arena, network_order way, float *host)
-{
-    network *net = f->rank->net;
-    if (f->rank->mesh.dp.rank > 0) /* they have what rank 0's row has */
-        return STATUS_OK;
-    float *state = checkpoint_arena(net, strategy_optimizer(f->rank->strategy), arena);
+    const fsdp *f = self;
+    float *state = strategy_ranks_arena(rank, arena);
     for (int i = 0; i < f->layout.n; i++) {
         const fsdp_unit *u = &f->layout.units[i];
-        TRY(move_unit(f, i, way, state + u->shard, host));
+        const state_slice own = {state + u->shard, u->slice, u->slice, i};
+        TRY(strategy_ranks_move_slice(rank, &own, way, host));
         host += host != NULL ? u->count : 0;
     }
     return STATUS_OK;
-}
-
-static status read_state(rank_context *rank, void *self, size_t arena, float *host)
-{
-    (void)rank;
-    return move_state(self, arena, NETWORK_EXPORT, host);
-}
-
-static status write_state(rank_context *rank, void *self, size_t arena, const float *host)
-{
-    (void)rank;
-    return move_state(self, arena, NETWORK_IMPORT, (float *)(uintptr_t)host);
 }
 
 static int64_t comm_ns(const rank_context *rank, void *self, int64_t exposed_ns)
@@ -432,24 +351,19 @@ const strategy_ops strategy_fsdp = {
     .facts = {.name = "fsdp",
               .title = "mode fsdp, ranks",
               .unit = "rank",
-              .least_ranks = 2,
+              .alone = "one rank has nothing to share",
               .axis = "fsdp",
               .can_be_captured = true,
               .has_peer = true,
               .advice = "take it if parameters, gradients and optimizer state together do not fit: "
                         "a slice of all three each"},
-    .check = check,
+    .self_bytes = sizeof(fsdp),
     .open = open_shard,
-    .close = free,
     .network = share_network,
-    .read_state = read_state,
-    .write_state = write_state,
+    .move_state = move_state,
     .forward_backward = forward_backward,
     .synchronize = synchronize,
-    .optimizer_step = strategy_ranks_optimizer_step,
     .evaluate = evaluate,
-    .backend = strategy_ranks_backend,
-    .use = strategy_ranks_use,
     .comm_ns = comm_ns,
     .describe = describe,
 };

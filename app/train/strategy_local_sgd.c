@@ -38,7 +38,7 @@ static status check(const options *opts, int world_size)
                     "--sync-every=%lld: with --amp=fp16 each rank would scale its "
                     "own loss: give --amp=bf16, or --sync-every=1",
                     (long long)opts->sync_every);
-    return strategy_ranks_check(opts);
+    return STATUS_OK;
 }
 
 /* Parameters travel, and the wish to stop after them. */
@@ -83,38 +83,26 @@ static void close_outer(void *self)
         s->dev->ops->free(s->dev, s->state[i]);
     }
     s->dev->ops->free(s->dev, s->met);
-    free(s);
 }
 
-static status open_local(rank_context *rank, void **self)
+static status open_local(rank_context *rank, void *self)
 {
-    local_sgd *s = NULL;
-    TRY(memory_alloc(sizeof *s, (void **)&s));
-    *s = (local_sgd){.dev = rank->dev};
+    local_sgd *s = self;
+    s->dev = rank->dev;
     bool is_mean = rank->opts->outer_lr == 1.0 && rank->opts->outer_momentum == 0.0;
-    status st = is_mean ? STATUS_OK : open_outer(rank, s);
-    if (st != STATUS_OK) {
-        close_outer(s);
-        return st;
-    }
-    *self = s;
-    return STATUS_OK;
+    return is_mean ? STATUS_OK : open_outer(rank, s);
 }
 
-/* All of the network; and its checkpoints have the outer momentum. */
-static optimizer_part part_of_rank(rank_context *rank, void *self)
+/* Checkpoints have the outer momentum, too. */
+static void add_momentum(const rank_context *rank, void *self, optimizer_part *out)
 {
-    const local_sgd *s = self;
     const char *names[OPTIMIZER_MAX_STATES];
     float *states[OPTIMIZER_MAX_STATES];
-    optimizer_part part = {network_parameters(rank->net), network_gradients(rank->net),
-                           .count = network_count(rank->net)};
     if (rank->opts->outer_momentum > 0) {
-        (void)optimizer_states(s->opt[OUTER], names, states);
-        part.more_name = "outer_momentum_buffer";
-        part.more = states[0];
+        (void)optimizer_states(((const local_sgd *)self)->opt[OUTER], names, states);
+        out->more_name = "outer_momentum_buffer";
+        out->more = states[0];
     }
-    return part;
 }
 
 static status copy_parameters(const rank_context *rank, float *to, const float *from)
@@ -139,19 +127,6 @@ static size_t inner_states(const rank_context *rank, float *states[OPTIMIZER_MAX
     return rank->opts->outer_momentum > 0 ? n - 1 : n;
 }
 
-static status average(rank_context *rank, float *arena, size_t count, const char *label)
-{
-    const collective c = {.kind = COLLECTIVE_ALL_REDUCE,
-                          .op = REDUCE_SUM,
-                          .type = DTYPE_F32,
-                          .in = arena,
-                          .out = arena,
-                          .count = count,
-                          .prescale = 1.0f / (float)rank->place.world_size,
-                          .label = label};
-    return process_group_run(rank->group, &c, rank->dev->stream);
-}
-
 static status step_outer(rank_context *rank, local_sgd *s)
 {
     TRY(timeline_enter(&rank->timeline, MOMENT_OPTIMIZER));
@@ -170,9 +145,9 @@ static status meet(rank_context *rank, void *self)
     TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
     TRY(dev->ops->copy(dev, rank->parameters + count, rank->gradients + count,
                        PREEMPT_FLOATS * sizeof(float)));
-    TRY(average(rank, rank->parameters, count + PREEMPT_FLOATS, "parameters"));
+    TRY(strategy_ranks_average(rank, rank->parameters, count + PREEMPT_FLOATS, "parameters"));
     for (size_t i = 0; i < n; i++)
-        TRY(average(rank, states[i], count, "optimizer state"));
+        TRY(strategy_ranks_average(rank, states[i], count, "optimizer state"));
     if (s->met != NULL)
         TRY(step_outer(rank, s));
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
@@ -200,14 +175,12 @@ static void describe(const rank_context *rank, void *self, FILE *out)
 const strategy_ops strategy_local_sgd = {
     .facts = {.name = "ddp", .title = "local SGD, ranks", .unit = "rank", .can_be_captured = true},
     .check = check,
+    .self_bytes = sizeof(local_sgd),
     .open = open_local,
     .close = close_outer,
     .network = share_network,
-    .part = part_of_rank,
+    .part = add_momentum,
     .forward_backward = forward_backward,
-    .optimizer_step = strategy_ranks_optimizer_step,
     .meet = meet,
-    .backend = strategy_ranks_backend,
-    .use = strategy_ranks_use,
     .describe = describe,
 };

@@ -28,47 +28,15 @@ typedef struct part {
 typedef struct model_parallel {
     rank_context *rank;
     int n;
-    part *parts;
+    part parts[NETWORK_MAX_PARAMETERS];
     void *staged; /* host memory, as one GPU may not reach another's; NULL: devices are the host */
     step_plan plan; /* the step's, for all but the rank's device */
     bool trains;    /* else it is a test's batch: no time is counted, and no bytes */
 } model_parallel;
 
-static status check(const options *opts, int world_size)
-{
-    model_kind kind = MODEL_MLP;
-    int devices = 0;
-    TRY(model_kind_parse(opts->model, &kind));
-    TRY(strategy_devices_check(opts, world_size));
-    TRY(strategy_devices_count(opts, &devices));
-    if (devices > network_parts(kind))
-        return FAIL(STATUS_INVALID,
-                    "--mode=model: --model=%s can be cut into %d parts at most, and there are %d "
-                    "devices: give --replicas=%d, or so many GPUs to --devices",
-                    opts->model, network_parts(kind), devices, network_parts(kind));
-    if (opts->clip_grad_norm > 0)
-        return FAIL(STATUS_INVALID, "--mode=model: with --clip-grad-norm each device would know "
-                                    "the norm of its own gradients only: leave it out");
-    if (strcmp(opts->amp, "fp16") == 0)
-        return FAIL(STATUS_INVALID, "--mode=model: with --amp=fp16 each device would see an "
-                                    "overflow of its own gradients only: give --amp=bf16");
-    return STATUS_OK;
-}
-
-static part *last_part(const model_parallel *m)
+static part *last_part(model_parallel *m)
 {
     return &m->parts[m->n - 1];
-}
-
-/* The last part, of a batch as a whole. */
-static void share_network(const rank_context *rank, network_share *out)
-{
-    size_t count;
-    int last = strategy_stages(rank) - 1;
-    (void)strategy_stage_range(rank, last, &count);
-    out->n_parts = strategy_stage_parts(rank, last, &out->first_part);
-    out->gradients = count + PREEMPT_FLOATS;
-    out->pieces = 1;
 }
 
 /* A part that is not the rank's own. */
@@ -76,7 +44,7 @@ static status open_own(const rank_context *rank, int i, part *p)
 {
     network_options settings = rank_context_network_options(rank);
     settings.max_batch = network_max_batch(rank->net);
-    settings.n_parts = strategy_stage_parts(rank, i, &settings.first_part);
+    settings.cut = strategy_stage(rank, i);
     TRY(device_list_open(rank->opts, i, rank->settings.threads, &p->dev));
     TRY(device_trace(p->dev, rank->trace.spans, rank->trace.lane));
     const device_ops *ops = p->dev->ops;
@@ -88,9 +56,10 @@ static status open_own(const rank_context *rank, int i, part *p)
     return optimizer_create(p->dev, &rank->settings.optimizer, &all, &p->opt);
 }
 
-static status open_parts(model_parallel *m)
+static status open_parts(rank_context *rank, void *self)
 {
-    rank_context *rank = m->rank;
+    model_parallel *m = self;
+    *m = (model_parallel){.rank = rank, .n = strategy_stages(rank)};
     size_t elements = DATASET_PIXELS, rows = (size_t)network_max_batch(rank->net);
     *last_part(m) = (part){.dev = rank->dev, .net = rank->net, .state = rank->step_state};
     size_t most = elements;
@@ -122,35 +91,10 @@ static void close_own(part *p)
 static void close_model(void *self)
 {
     model_parallel *m = self;
-    if (m == NULL)
-        return;
     m->rank->dev->ops->free(m->rank->dev, last_part(m)->x);
     for (int i = 0; i + 1 < m->n; i++)
         close_own(&m->parts[i]);
     free(m->staged);
-    free(m->parts);
-    free(m);
-}
-
-static status open_model(rank_context *rank, void **self)
-{
-    model_parallel *m = NULL;
-    part *parts = NULL;
-    int n = strategy_stages(rank);
-    TRY(memory_alloc(sizeof *parts * (size_t)n, (void **)&parts));
-    status st = memory_alloc(sizeof *m, (void **)&m);
-    if (st != STATUS_OK) {
-        free(parts);
-        return st;
-    }
-    *m = (model_parallel){.rank = rank, .n = n, .parts = parts};
-    st = open_parts(m);
-    if (st != STATUS_OK) {
-        close_model(m);
-        return st;
-    }
-    *self = m;
-    return STATUS_OK;
 }
 
 static void plan_step(rank_context *rank, void *self, const step_plan *plan)
@@ -163,14 +107,14 @@ static void plan_step(rank_context *rank, void *self, const step_plan *plan)
 
 /* From here on this thread works with that part's device, which has done all that it was given: the
  * time of that is the moment's before. */
-static status enter(const model_parallel *m, const part *p, moment now)
+static status enter(model_parallel *m, const part *p, moment now)
 {
     TRY(p->dev->ops->synchronize(p->dev));
     return m->trains ? timeline_enter(&m->rank->timeline, now) : STATUS_OK;
 }
 
 /* From memory of one device to memory of another. It is done on return. */
-static status copy(const model_parallel *m, part *from, part *to, void *dst, const void *src,
+static status copy(model_parallel *m, part *from, part *to, void *dst, const void *src,
                    size_t size_bytes)
 {
     if (m->staged == NULL) {
@@ -187,7 +131,7 @@ static status copy(const model_parallel *m, part *from, part *to, void *dst, con
 }
 
 /* The input of part `to`, and the samples' positions, which dropout needs. */
-static status copy_input(const model_parallel *m, part *from, part *to, batch *in)
+static status copy_input(model_parallel *m, part *from, part *to, batch *in)
 {
     size_t elements = DATASET_PIXELS, n = (size_t)in->n;
     const float *x = to == m->parts ? in->x : network_output(from->net, &elements);
@@ -201,7 +145,7 @@ static status copy_input(const model_parallel *m, part *from, part *to, batch *i
     return STATUS_OK;
 }
 
-static status forward(const model_parallel *m, const batch *whole, network_mode mode)
+static status forward(model_parallel *m, const batch *whole, network_mode mode)
 {
     part *from = last_part(m);
     for (int i = 0; i < m->n; from = &m->parts[i++]) {
@@ -216,7 +160,7 @@ static status forward(const model_parallel *m, const batch *whole, network_mode 
     return STATUS_OK;
 }
 
-static status backward(const model_parallel *m, int n, bool adds)
+static status backward(model_parallel *m, int n, bool adds)
 {
     size_t elements;
     TRY(enter(m, last_part(m), MOMENT_BACKWARD));
@@ -252,7 +196,7 @@ static status step_parts(rank_context *rank, void *self)
         TRY(optimizer_step(p->opt, p->state));
     }
     TRY(enter(m, last_part(m), MOMENT_OPTIMIZER));
-    return strategy_ranks_optimizer_step(rank, self);
+    return strategy_ranks_optimizer_step(rank);
 }
 
 static status evaluate(rank_context *rank, void *self, const batch *in)
@@ -263,36 +207,29 @@ static status evaluate(rank_context *rank, void *self, const batch *in)
     return network_score(rank->net);
 }
 
-static float *arena_of(const model_parallel *m, const part *p, size_t arena)
+static float *arena_of(model_parallel *m, const part *p, size_t arena)
 {
     optimizer *opt = p->opt != NULL ? p->opt : strategy_optimizer(m->rank->strategy);
     return checkpoint_arena(p->net, opt, arena);
 }
 
-static status read_state(rank_context *rank, void *self, size_t arena, float *host)
+static status move_state(rank_context *rank, void *self, size_t arena, network_order way,
+                         float *host)
 {
-    const model_parallel *m = self;
+    model_parallel *m = self;
     (void)rank;
-    for (const part *p = m->parts; p <= last_part(m); host += network_count(p++->net))
-        TRY(network_export(p->net, arena_of(m, p, arena), host));
-    return STATUS_OK;
-}
-
-static status write_state(rank_context *rank, void *self, size_t arena, const float *host)
-{
-    const model_parallel *m = self;
-    (void)rank;
-    for (const part *p = m->parts; p <= last_part(m); host += network_count(p++->net))
-        TRY(network_import(p->net, host, arena_of(m, p, arena)));
+    for (part *p = m->parts; p <= last_part(m); host += network_count(p++->net))
+        TRY(way == NETWORK_EXPORT ? network_export(p->net, arena_of(m, p, arena), host)
+                                  : network_import(p->net, host, arena_of(m, p, arena)));
     return STATUS_OK;
 }
 
 static status is_finite(rank_context *rank, void *self, bool *out)
 {
-    const model_parallel *m = self;
+    model_parallel *m = self;
     (void)rank;
     *out = true;
-    for (const part *p = m->parts; p <= last_part(m) && *out; p++)
+    for (part *p = m->parts; p <= last_part(m) && *out; p++)
         TRY(network_is_finite(p->net, out));
     return STATUS_OK;
 }
@@ -306,7 +243,7 @@ static device_use use(const rank_context *rank, void *self, int index)
 
 static void describe(const rank_context *rank, void *self, FILE *out)
 {
-    const model_parallel *m = self;
+    model_parallel *m = self;
     strategy_describe_stages(rank, out);
     fprintf(out, "one device works at a time: each is idle for %.0f%%, if all are equal\n",
             100.0 * (m->n - 1) / m->n);
@@ -320,23 +257,23 @@ const strategy_ops strategy_model = {
               .unit = "device",
               .group_backend = "auto", /* for one rank */
               .is_one_process = true,
+              .axis = "pp",
               .cuts_model = true,
+              .most = network_parts,
               .advice =
                   "take it if the network does not fit a device and one process has them all: "
                   "nothing to set, but one device works at a time"},
-    .check = check,
     .replicas = strategy_devices_count,
-    .open = open_model,
+    .self_bytes = sizeof(model_parallel),
+    .open = open_parts,
     .close = close_model,
-    .network = share_network,
-    .read_state = read_state,
-    .write_state = write_state,
+    .cut = strategy_stage,
+    .move_state = move_state,
     .is_finite = is_finite,
     .plan_step = plan_step,
     .forward_backward = forward_backward,
     .optimizer_step = step_parts,
     .evaluate = evaluate,
     .describe = describe,
-    .backend = strategy_ranks_backend,
     .use = use,
 };

@@ -1,6 +1,6 @@
 /* What a strategy implements; others include strategy.h.
  *
- * `rank` is the rank that trains, `self` what open has made. CONTRIBUTING.md lists what a new
+ * `rank` is the rank that trains, `self` the strategy's state. CONTRIBUTING.md lists what a new
  * strategy takes.
  *
  * A step is run_step, or what is done in its place: for each batch forward_backward, then
@@ -21,36 +21,39 @@
 typedef struct strategy_ops {
     strategy_facts facts;
 
-    status (*check)(const options *opts, int world_size);
-    status (*replicas)(const options *opts, int *out); /* NULL: 1 */
+    status (*check)(const options *opts, int world_size); /* NULL: what the facts forbid is all */
+    status (*replicas)(const options *opts, int *out);    /* NULL: each device has a rank */
 
-    /* NULL: it has no state. After a failure it holds nothing, and close is not called. */
-    status (*open)(rank_context *rank, void **self);
-    /* The rank's process group is destroyed, and with it process_group_alloc's memory. self may be
-     * NULL. */
+    size_t self_bytes; /* of `self`: zeroed memory; 0: it has no state */
+    status (*open)(rank_context *rank, void *self);
+    /* After open, also if that failed. The rank's process group is destroyed by then, and with it
+     * process_group_alloc's memory, unless open failed. */
     void (*close)(void *self);
 
-    /* What this rank has of the network; NULL: all, and no array of parameters. Before open. */
+    /* What device `i` along the axis has of the model; NULL: all. */
+    network_cut (*cut)(const rank_context *rank, int i);
+    /* What else this rank has of the network; NULL: no array of parameters. Before open. */
     void (*network)(const rank_context *rank, network_share *out);
-    /* What this rank's optimizer steps; NULL: all that it has of the network. */
-    optimizer_part (*part)(rank_context *rank, void *self);
+    /* What this rank's optimizer steps: *out comes as all of its network; NULL: that stays. */
+    void (*part)(const rank_context *rank, void *self, optimizer_part *out);
     /* Rank `root`'s state becomes that of all. NULL: each rank is to have all, parameters and the
      * optimizer's arenas; what is counted follows by itself. */
     status (*share_state)(rank_context *rank, void *self, int root);
-    /* Arena `arena` (checkpoint_access) from all ranks to rank 0's `host`, or from there to all
-     * that have a part of it; the others' `host` is NULL. All ranks call it. Both NULL: rank 0 has
-     * all. */
-    status (*read_state)(rank_context *rank, void *self, size_t arena, float *host);
-    status (*write_state)(rank_context *rank, void *self, size_t arena, const float *host);
+    /* Arena `arena` (checkpoint_access) from all ranks to rank 0's `host` (NETWORK_EXPORT), or from
+     * there to all that have a part of it; the others' `host` is NULL. All ranks call it. NULL:
+     * rank 0 has all. */
+    status (*move_state)(rank_context *rank, void *self, size_t arena, network_order way,
+                         float *host);
 
     /* Whether this rank's parameters are finite. NULL: its network has all of them. */
     status (*is_finite)(rank_context *rank, void *self, bool *out);
 
     void (*plan_step)(rank_context *rank, void *self, const step_plan *plan); /* NULL: nothing */
     status (*run_step)(rank_context *rank, void *self, int step); /* NULL: the three that follow */
+    /* NULL: the rank's network does it, with the rank's batch. */
     status (*forward_backward)(rank_context *rank, void *self, const step_batch *b);
-    status (*synchronize)(rank_context *rank, void *self); /* NULL: nothing */
-    status (*optimizer_step)(rank_context *rank, void *self);
+    status (*synchronize)(rank_context *rank, void *self);    /* NULL: nothing */
+    status (*optimizer_step)(rank_context *rank, void *self); /* NULL: the rank's optimizer's */
     /* After some of the steps (strategy_meet): all ranks get the same state. NULL: they have it. */
     status (*meet)(rank_context *rank, void *self);
     /* Of a test: forward of a batch, and its score; `in` NULL: other ranks have one more. NULL:
@@ -60,6 +63,7 @@ typedef struct strategy_ops {
     status (*explain)(void *self, status st);                          /* NULL: nobody knows more */
     void (*describe)(const rank_context *rank, void *self, FILE *out); /* NULL: the facts say it */
     json_t *(*outcome)(const rank_context *rank, void *self);          /* NULL: nothing */
+    /* NULL: these two are of the ranks' process group. */
     const char *(*backend)(const rank_context *rank, void *self);
     device_use (*use)(const rank_context *rank, void *self, int index);
     int64_t (*comm_ns)(const rank_context *rank, void *self,
@@ -71,40 +75,34 @@ STRATEGIES(STRATEGY_TABLE)
 extern const strategy_ops strategy_local_sgd; /* ddp's, with --sync-every */
 extern const strategy_ops strategy_ps_async;  /* --mode=ps with --async */
 
-/* What strategies share that run a process, a rank, per device: entries of their tables, or most of
- * one. */
+/* What strategies share: entries of their tables, or most of one. */
 
-/* Several devices in one process: there is one rank; and as many as --replicas says, else one per
- * GPU, else 2 on the CPU. */
+/* Several devices in one process: as many as --replicas says, else one per GPU, else 2 on the
+ * CPU. */
 enum { REPLICAS_MAX = 64 };
-status strategy_devices_check(const options *opts, int world_size);
 status strategy_devices_count(const options *opts, int *out);
 
-/* A model that is cut: into how many stages, by ranks or by devices; which of the model's parts a
- * stage has, and how many; where its parameters are among the model's, and how many. */
+/* A model that is cut into stages, by ranks or by devices: how many, and which parts one has. */
 int strategy_stages(const rank_context *rank);
-int strategy_stage_parts(const rank_context *rank, int stage, int *first);
-size_t strategy_stage_range(const rank_context *rank, int stage, size_t *count);
+network_cut strategy_stage(const rank_context *rank, int i);
 void strategy_describe_stages(const rank_context *rank, FILE *out); /* a line each */
-
-/* They take no --replicas, and no --backend that is for threads. */
-status strategy_ranks_check(const options *opts);
 
 /* Of the rank's whole batch. `ready` as network_backward calls it; NULL: it is not called. */
 status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, grad_ready_fn ready,
                                        void *ctx);
-status strategy_ranks_pass(rank_context *rank, void *self, const step_batch *b); /* `ready` NULL */
 
 /* The step of the three functions, for a run_step of which some ranks do something else. */
 status strategy_ranks_step(rank_context *rank, int step);
 
 /* What a parameter server, rank 0, has of the optimizer: all. The others only count its steps. */
-optimizer_part strategy_server_part(rank_context *rank, void *self);
+void strategy_server_part(const rank_context *rank, void *self, optimizer_part *out);
 
 /* Clips the gradients if --clip-grad-norm says so, then steps the optimizer. */
-status strategy_ranks_optimizer_step(rank_context *rank, void *self);
+status strategy_ranks_optimizer_step(rank_context *rank);
 
-/* Of ranks with the same part of the network, with their wish to stop: one all-reduce. */
+/* The mean over ranks with the same part of the network: one all-reduce. The gradients take the
+ * wish to stop with them. */
+status strategy_ranks_average(rank_context *rank, float *values, size_t count, const char *label);
 status strategy_ranks_average_gradients(rank_context *rank);
 
 /* Rank `root`'s parameters become those of all that have the same part of the network. */
@@ -112,13 +110,23 @@ status strategy_ranks_share_parameters(rank_context *rank, void *self, int root)
 
 /* The wish to stop, where no gradients travel to take it along: the sum over the ranks
  * of a network. */
-status strategy_ranks_sum_wish(rank_context *rank, void *self);
+status strategy_ranks_sum_wish(rank_context *rank);
 
 /* This rank's memory of an arena (checkpoint_access); NULL: it has nothing of it. */
 float *strategy_ranks_arena(const rank_context *rank, size_t arena);
 
-/* Through the ranks' process group. */
-const char *strategy_ranks_backend(const rank_context *rank, void *self);
-device_use strategy_ranks_use(const rank_context *rank, void *self, int index);
+/* A rank's slice of an arena, or of a unit of it (network_sharding). */
+typedef struct state_slice {
+    float *state; /* device memory; NULL: there is nothing of it */
+    size_t count; /* floats that are there */
+    size_t room;  /* that the slice of any rank has; behind the last ones is padding */
+    int unit;     /* 0, if the network has no units */
+} state_slice;
+
+/* move_state, of slices; and of ranks that have a cut of the network each. */
+status strategy_ranks_move_slice(rank_context *rank, const state_slice *slice, network_order way,
+                                 float *host);
+status strategy_ranks_move_cut(rank_context *rank, void *self, size_t arena, network_order way,
+                               float *host);
 
 #endif

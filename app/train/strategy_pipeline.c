@@ -38,45 +38,18 @@ typedef struct pipeline {
 
 static status check(const options *opts, int world_size)
 {
-    model_kind kind = MODEL_MLP;
     mesh placed;
-    TRY(model_kind_parse(opts->model, &kind));
     TRY(strategy_place(opts, 0, world_size, &placed));
-    int stages = placed.model.world_size, most = network_parts(kind);
-    if (stages < 2)
-        return FAIL(STATUS_INVALID,
-                    "--mode=pipeline: one rank is no pipeline: give "
-                    "--nproc-per-node=2 or more, or --mode=%s",
-                    world_size > 1 ? "ddp" : "single");
-    if (stages > most)
-        return FAIL(STATUS_INVALID,
-                    "--mode=pipeline: --model=%s can be cut into %d stages at most, this job has "
-                    "%d: give %d in all, as by --nproc-per-node=%d, or several pipelines as in "
-                    "--mesh=dp=2,pp=%d",
-                    opts->model, most, stages, most, most, most);
-    if (opts->stages > 0 && opts->stages != stages)
+    if (opts->stages > 0 && opts->stages != placed.model.world_size)
         return FAIL(STATUS_INVALID,
                     "--stages=%lld: this job has %d, a rank each: give --mesh "
                     "for several pipelines",
-                    (long long)opts->stages, stages);
-    if (opts->scale_lr)
-        return FAIL(STATUS_INVALID, "--mode=pipeline: --scale-lr is for ranks with a batch each, "
-                                    "and all stages share one: leave it out, or give --lr");
-    if (opts->clip_grad_norm > 0)
-        return FAIL(STATUS_INVALID, "--mode=pipeline: with --clip-grad-norm each stage would know "
-                                    "the norm of its own gradients only: leave it out");
-    if (strcmp(opts->amp, "fp16") == 0)
-        return FAIL(STATUS_INVALID, "--mode=pipeline: with --amp=fp16 each stage would see an "
-                                    "overflow of its own gradients only: give --amp=bf16");
-    return strategy_ranks_check(opts);
+                    (long long)opts->stages, placed.model.world_size);
+    return STATUS_OK;
 }
 
 static void share_network(const rank_context *rank, network_share *out)
 {
-    size_t count;
-    (void)strategy_stage_range(rank, rank->mesh.model.rank, &count);
-    out->n_parts = strategy_stage_parts(rank, rank->mesh.model.rank, &out->first_part);
-    out->gradients = count + PREEMPT_FLOATS;
     out->pieces = (int)rank->opts->micro_batches;
 }
 
@@ -102,62 +75,30 @@ static status open_flight(rank_context *rank, const pipeline *p, int i, flight *
 static void close_stage(void *self)
 {
     pipeline *p = self;
-    for (int i = 0; p != NULL && i < p->n_flights; i++) {
+    for (int i = 0; i < p->n_flights; i++) {
         if (i > 0)
             network_destroy(p->flights[i].net);
         p->dev->ops->free(p->dev, p->flights[i].x);
     }
-    if (p != NULL)
-        free(p->flights);
-    free(p);
+    free(p->flights);
 }
 
-static status open_flights(rank_context *rank, pipeline *p)
+static status open_stage(rank_context *rank, void *self)
 {
-    size_t in, out;
-    int n = pipeline_under_way(p->gpipe, p->stage, p->stages, p->micro_batches);
-    (void)network_dinput(rank->net, &in);
-    (void)network_output(rank->net, &out);
-    p->in_elements = in;
-    p->out_elements = out;
-    TRY(memory_alloc(sizeof *p->flights * (size_t)n, (void **)&p->flights));
-    p->n_flights = n;
-    for (int i = 0; i < p->n_flights; i++)
-        TRY(open_flight(rank, p, i, &p->flights[i]));
-    return STATUS_OK;
-}
-
-static status open_stage(rank_context *rank, void **self)
-{
-    pipeline *p = NULL;
-    TRY(memory_alloc(sizeof *p, (void **)&p));
+    pipeline *p = self;
     *p = (pipeline){.dev = rank->dev,
                     .stage = rank->mesh.model.rank,
                     .stages = rank->mesh.model.world_size,
                     .micro_batches = (int)rank->opts->micro_batches,
                     .gpipe = strcmp(rank->opts->pipeline_schedule, "gpipe") == 0};
-    status st = open_flights(rank, p);
-    if (st != STATUS_OK) {
-        close_stage(p);
-        return st;
-    }
-    *self = p;
+    int n = pipeline_under_way(p->gpipe, p->stage, p->stages, p->micro_batches);
+    (void)network_dinput(rank->net, &p->in_elements);
+    (void)network_output(rank->net, &p->out_elements);
+    TRY(memory_alloc(sizeof *p->flights * (size_t)n, (void **)&p->flights));
+    p->n_flights = n;
+    for (int i = 0; i < n; i++)
+        TRY(open_flight(rank, p, i, &p->flights[i]));
     return STATUS_OK;
-}
-
-/* What goes between two stages: of one sample so many elements. */
-static collective message(const rank_context *rank, collective_kind kind, const void *data, int n,
-                          size_t elements, int peer)
-{
-    bool sends = kind == COLLECTIVE_SEND;
-    return (collective){.kind = kind,
-                        .type = DTYPE_U8,
-                        .in = sends ? data : NULL,
-                        .out = sends ? NULL : (void *)data,
-                        .count = (size_t)n * elements * device_element_bytes(rank->dev),
-                        .root = peer,
-                        .label = peer > rank->mesh.model.rank ? "with the next stage"
-                                                              : "with the stage before"};
 }
 
 /* Up to two messages at once, so that two stages can exchange. */
@@ -188,40 +129,37 @@ static flight *flight_of(const pipeline *p, int m)
     return &p->flights[m % p->n_flights];
 }
 
-/* The input of micro-batch m comes, or the gradient of its output; its output goes, or the gradient
- * of its input. The ends of the pipeline have none. */
-static void add_input(const rank_context *rank, const pipeline *p, int m, exchange *e)
-{
-    flight *f = flight_of(p, m);
-    if (p->stage > 0)
-        e->list[e->n++] =
-            message(rank, COLLECTIVE_RECV, f->x, f->in.n, p->in_elements, p->stage - 1);
-}
+/* What comes and goes for a micro-batch: the input comes and the output goes, then the gradient of
+ * the output comes and that of the input goes. */
+typedef enum passage { INPUT, OUTPUT, DOUTPUT, DINPUT } passage;
 
-static void add_output(const rank_context *rank, const pipeline *p, int m, exchange *e)
+static const void *memory_of(const flight *f, passage what)
 {
     size_t elements;
-    const flight *f = flight_of(p, m);
-    if (p->stage + 1 < p->stages)
-        e->list[e->n++] = message(rank, COLLECTIVE_SEND, network_output(f->net, &elements), f->in.n,
-                                  p->out_elements, p->stage + 1);
+    return what == INPUT    ? f->x
+           : what == OUTPUT ? network_output(f->net, &elements)
+           : what == DINPUT ? network_dinput(f->net, &elements)
+                            : network_dlogits(f->net);
 }
 
-static void add_doutput(const rank_context *rank, const pipeline *p, int m, exchange *e)
+/* The ends of the pipeline have nobody there. */
+static void add(const rank_context *rank, const pipeline *p, int m, passage what, exchange *e)
 {
     const flight *f = flight_of(p, m);
-    if (p->stage + 1 < p->stages)
-        e->list[e->n++] = message(rank, COLLECTIVE_RECV, network_dlogits(f->net), f->in.n,
-                                  p->out_elements, p->stage + 1);
-}
-
-static void add_dinput(const rank_context *rank, const pipeline *p, int m, exchange *e)
-{
-    size_t elements;
-    const flight *f = flight_of(p, m);
-    if (p->stage > 0)
-        e->list[e->n++] = message(rank, COLLECTIVE_SEND, network_dinput(f->net, &elements), f->in.n,
-                                  p->in_elements, p->stage - 1);
+    const void *memory = memory_of(f, what);
+    bool sends = what == OUTPUT || what == DINPUT, goes_on = what == OUTPUT || what == DOUTPUT;
+    size_t elements = goes_on ? p->out_elements : p->in_elements;
+    int peer = goes_on ? p->stage + 1 : p->stage - 1;
+    if (peer < 0 || peer == p->stages)
+        return;
+    e->list[e->n++] =
+        (collective){.kind = sends ? COLLECTIVE_SEND : COLLECTIVE_RECV,
+                     .type = DTYPE_U8,
+                     .in = sends ? memory : NULL,
+                     .out = sends ? NULL : (void *)memory,
+                     .count = (size_t)f->in.n * elements * device_element_bytes(rank->dev),
+                     .root = peer,
+                     .label = goes_on ? "with the next stage" : "with the stage before"};
 }
 
 /* Micro-batch m of `whole`. Only the first stage reads its pixels. */
@@ -257,64 +195,30 @@ static status backward(rank_context *rank, pipeline *p, int m)
     return network_backward_from(f->net, adds, NULL, NULL);
 }
 
-/* The forward of micro-batch m: its input comes, its output goes. */
-static status forward_alone(rank_context *rank, const pipeline *p, const batch *whole, int m)
-{
-    exchange e = {0};
-    cut(rank, p, whole, m);
-    add_input(rank, p, m, &e);
-    TRY(run_exchange(rank, &e));
-    TRY(forward(rank, p, m));
-    add_output(rank, p, m, &e);
-    return run_exchange(rank, &e);
-}
-
-static status backward_alone(rank_context *rank, pipeline *p, int m)
-{
-    exchange e = {0};
-    add_doutput(rank, p, m, &e);
-    TRY(run_exchange(rank, &e));
-    TRY(backward(rank, p, m));
-    add_dinput(rank, p, m, &e);
-    return run_exchange(rank, &e);
-}
-
-/* The forward of m and the backward of the oldest one under way, `old`. Two stages exchange what
- * goes on and what comes back in one go, or each would wait for the other. */
-static status forward_and_backward(rank_context *rank, pipeline *p, const batch *whole, int m,
-                                   int old, bool last)
-{
-    exchange e = {0};
-    TRY(forward(rank, p, m));
-    add_output(rank, p, m, &e);
-    add_doutput(rank, p, old, &e);
-    TRY(run_exchange(rank, &e));
-    TRY(backward(rank, p, old));
-    add_dinput(rank, p, old, &e);
-    if (!last) {
-        cut(rank, p, whole, m + 1);
-        add_input(rank, p, m + 1, &e);
-    }
-    return run_exchange(rank, &e);
-}
-
 /* Some forwards until the stage is full, then one forward and one backward each, then the backwards
- * that are left. */
+ * that are left. What goes on travels at once with what comes back, and what goes back with what
+ * comes next: or two stages would wait for each other. */
 static status run_micro_batches(rank_context *rank, pipeline *p, const batch *whole, int n)
 {
-    int ahead = pipeline_under_way(p->gpipe, p->stage, p->stages, n) - 1, m;
+    int ahead = pipeline_under_way(p->gpipe, p->stage, p->stages, n) - 1;
     exchange e = {0};
-    for (m = 0; m < ahead; m++)
-        TRY(forward_alone(rank, p, whole, m));
-    if (m < n) {
-        cut(rank, p, whole, m);
-        add_input(rank, p, m, &e);
+    for (int m = -1; m < n + ahead; m++) {
+        if (m >= 0 && m < n) {
+            TRY(forward(rank, p, m));
+            add(rank, p, m, OUTPUT, &e);
+        }
+        if (m >= ahead) {
+            add(rank, p, m - ahead, DOUTPUT, &e);
+            TRY(run_exchange(rank, &e));
+            TRY(backward(rank, p, m - ahead));
+            add(rank, p, m - ahead, DINPUT, &e);
+        }
+        if (m + 1 < n) {
+            cut(rank, p, whole, m + 1);
+            add(rank, p, m + 1, INPUT, &e);
+        }
         TRY(run_exchange(rank, &e));
     }
-    for (; m < n; m++)
-        TRY(forward_and_backward(rank, p, whole, m, m - ahead, m + 1 == n));
-    for (m = n - ahead; m < n; m++)
-        TRY(backward_alone(rank, p, m));
     return STATUS_OK;
 }
 
@@ -322,7 +226,7 @@ static status run_micro_batches(rank_context *rank, pipeline *p, const batch *wh
  * with the gradients.) */
 static status tell_all(rank_context *rank)
 {
-    TRY(strategy_ranks_sum_wish(rank, NULL));
+    TRY(strategy_ranks_sum_wish(rank));
     return process_group_broadcast(rank->mesh.model.group, (void *)network_totals(rank->net),
                                    sizeof(score), DTYPE_U8, rank->mesh.model.world_size - 1,
                                    rank->dev->stream);
@@ -341,7 +245,7 @@ static status run_step(rank_context *rank, void *self, int step)
     }
     TRY(strategy_ranks_average_gradients(rank));
     TRY(tell_all(rank));
-    TRY(strategy_ranks_optimizer_step(rank, self));
+    TRY(strategy_ranks_optimizer_step(rank));
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
 
@@ -356,70 +260,12 @@ static status evaluate(rank_context *rank, void *self, const batch *in)
     f->in = *in;
     if (p->stage > 0)
         f->in.x = f->x;
-    add_input(rank, p, 0, &e);
+    add(rank, p, 0, INPUT, &e);
     TRY(run_exchange(rank, &e));
     TRY(network_forward(f->net, &f->in, NETWORK_EVAL));
-    add_output(rank, p, 0, &e);
+    add(rank, p, 0, OUTPUT, &e);
     TRY(run_exchange(rank, &e));
     return p->stage + 1 == p->stages ? network_score(f->net) : STATUS_OK;
-}
-
-static status read_own(rank_context *rank, size_t arena, float *own)
-{
-    TRY(network_export(rank->net, strategy_ranks_arena(rank, arena), own));
-    return process_group_send(rank->mesh.model.group, own, network_count(rank->net), DTYPE_F32, 0,
-                              NULL);
-}
-
-static status write_own(rank_context *rank, size_t arena, float *own)
-{
-    TRY(process_group_recv(rank->mesh.model.group, own, network_count(rank->net), DTYPE_F32, 0,
-                           NULL));
-    return network_import(rank->net, own, strategy_ranks_arena(rank, arena));
-}
-
-/* Rank 0's stage is the first: its parameters begin the model's. The other stages of its pipeline
- * give theirs; those of other pipelines have nothing to add. */
-static status read_state(rank_context *rank, void *self, size_t arena, float *host)
-{
-    float *own = NULL;
-    size_t count;
-    (void)self;
-    if (rank->mesh.dp.rank > 0)
-        return STATUS_OK;
-    if (rank->mesh.model.rank > 0) {
-        TRY(memory_alloc(sizeof *own * network_count(rank->net), (void **)&own));
-        status st = read_own(rank, arena, own);
-        free(own);
-        return st;
-    }
-    TRY(network_export(rank->net, strategy_ranks_arena(rank, arena), host));
-    for (int stage = 1; stage < rank->mesh.model.world_size; stage++) {
-        size_t at = strategy_stage_range(rank, stage, &count);
-        TRY(process_group_recv(rank->mesh.model.group, host + at, count, DTYPE_F32, stage, NULL));
-    }
-    return STATUS_OK;
-}
-
-static status write_state(rank_context *rank, void *self, size_t arena, const float *host)
-{
-    float *own = NULL;
-    size_t count;
-    (void)self;
-    if (rank->mesh.dp.rank > 0)
-        return STATUS_OK;
-    if (rank->mesh.model.rank > 0) {
-        TRY(memory_alloc(sizeof *own * network_count(rank->net), (void **)&own));
-        status st = write_own(rank, arena, own);
-        free(own);
-        return st;
-    }
-    TRY(network_import(rank->net, host, strategy_ranks_arena(rank, arena)));
-    for (int stage = 1; stage < rank->mesh.model.world_size; stage++) {
-        size_t at = strategy_stage_range(rank, stage, &count);
-        TRY(process_group_send(rank->mesh.model.group, host + at, count, DTYPE_F32, stage, NULL));
-    }
-    return STATUS_OK;
 }
 
 static void describe(const rank_context *rank, void *self, FILE *out)
@@ -440,22 +286,21 @@ const strategy_ops strategy_pipeline = {
     .facts = {.name = "pipeline",
               .title = "mode pipeline, stages",
               .unit = "stage",
-              .least_ranks = 2,
+              .alone = "one rank is no pipeline",
               .axis = "pp",
               .cuts_model = true,
-              .most_ranks = network_parts,
+              .most = network_parts,
               .has_peer = true,
               .advice = "take it if the network does not fit a device and links are slow: only "
                         "activations travel, but stages wait for each other"},
     .check = check,
+    .self_bytes = sizeof(pipeline),
     .open = open_stage,
     .close = close_stage,
+    .cut = strategy_stage,
     .network = share_network,
-    .read_state = read_state,
-    .write_state = write_state,
+    .move_state = strategy_ranks_move_cut,
     .run_step = run_step,
     .evaluate = evaluate,
-    .backend = strategy_ranks_backend,
-    .use = strategy_ranks_use,
     .describe = describe,
 };

@@ -10,14 +10,6 @@
 
 enum { STOP, OVERFLOW, N_FLAGS }; /* after the parameters */
 
-static status check(const options *opts, int world_size)
-{
-    if (world_size < 2)
-        return FAIL(STATUS_INVALID, "--mode=ps: a parameter server needs ranks to serve: give "
-                                    "--nproc-per-node=2 or more, or --mode=single");
-    return strategy_ranks_check(opts);
-}
-
 static bool is_server(const rank_context *rank)
 {
     return rank->place.rank == 0;
@@ -54,7 +46,7 @@ static status serve(rank_context *rank)
     float *flags = rank->parameters + count;
     const uint32_t *overflow = &rank->step_state->scaling.overflow;
     _Static_assert(sizeof *overflow == sizeof *flags, "its bits travel as a float's");
-    TRY(strategy_ranks_optimizer_step(rank, NULL));
+    TRY(strategy_ranks_optimizer_step(rank));
     TRY(dev->ops->copy(dev, &flags[STOP], rank->gradients + count, sizeof *flags));
     return dev->ops->copy(dev, &flags[OVERFLOW], overflow, sizeof *flags);
 }
@@ -84,18 +76,14 @@ const strategy_ops strategy_ps = {
     .facts = {.name = "ps",
               .title = "mode ps, ranks",
               .unit = "rank",
-              .least_ranks = 2,
+              .alone = "a parameter server needs ranks to serve",
               .is_central = true,
               .can_be_captured = true,
               .advice = "take it if one rank must own weights and optimizer: its link carries what "
                         "all others send and get"},
-    .check = check,
     .network = share_network,
     .part = strategy_server_part,
     .share_state = strategy_ranks_share_parameters,
-    .forward_backward = strategy_ranks_pass,
     .synchronize = synchronize,
     .optimizer_step = optimizer_step_at_server,
-    .backend = strategy_ranks_backend,
-    .use = strategy_ranks_use,
 };

@@ -36,6 +36,7 @@ typedef struct ps_async {
 
 static status check(const options *o, int world_size)
 {
+    (void)world_size;
     interval tests, saves;
     TRY(interval_parse("--eval-every", 0, o->eval_every, &tests));
     TRY(interval_parse("--save-every", 1, o->save_every, &saves));
@@ -43,8 +44,6 @@ static status check(const options *o, int world_size)
         bool is_given;
         const char *why;
     } refused[] = {
-        {world_size < 2, "rank 0 is the server, and no rank trains: give --nproc-per-node=2 or "
-                         "more, or --mode=single"},
         {o->global_batch_size > 0, "an update is of one trainer's batch: give --batch-size"},
         {o->scale_lr, "an update is of one trainer's batch: leave --scale-lr out, or give --lr"},
         {strcmp(o->amp, "fp16") == 0,
@@ -55,7 +54,7 @@ static status check(const options *o, int world_size)
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         if (refused[i].is_given)
             return FAIL(STATUS_INVALID, "--mode=ps --async: %s", refused[i].why);
-    return strategy_ranks_check(o);
+    return STATUS_OK;
 }
 
 /* Parameters travel, and after them whether to stop. */
@@ -69,15 +68,13 @@ static void close_async(void *self)
     ps_async *a = self;
     rpc_close(a->calls);
     staleness_close(&a->rule);
-    free(a);
 }
 
 static rpc_fn take_push;
 
-static status open_async(rank_context *rank, void **self)
+static status open_async(rank_context *rank, void *self)
 {
-    ps_async *a = NULL;
-    TRY(memory_alloc(sizeof *a, (void **)&a));
+    ps_async *a = self;
     *a = (ps_async){.rank = rank, .push = {"push", take_push, a}};
     const rpc_options how = {.store = rendezvous_store(rank->rendezvous),
                              .rank = rank->place.rank,
@@ -86,14 +83,8 @@ static status open_async(rank_context *rank, void **self)
                              .n_functions = 1,
                              .timeout_ms = rank->opts->timeout * 1000,
                              .watches = rendezvous_watches(rank->rendezvous)};
-    status st = staleness_open(rank->place.world_size - 1, rank->opts->staleness, &a->rule);
-    if (st == STATUS_OK)
-        st = rpc_open(&how, &a->calls);
-    if (st == STATUS_OK)
-        *self = a;
-    else
-        close_async(a);
-    return st;
+    TRY(staleness_open(rank->place.world_size - 1, rank->opts->staleness, &a->rule));
+    return rpc_open(&how, &a->calls);
 }
 
 /* With rank `peer`: the gradients, or the parameters, and the wish that follows either. */
@@ -143,7 +134,7 @@ static status update(ps_async *a)
         optimizer_plan_step(strategy_optimizer(rank->strategy), a->plan.lr, &a->plan);
         TRY(rank->dev->ops->begin_step(rank->dev, &a->plan, rank->step_state, NULL));
     }
-    return strategy_ranks_optimizer_step(rank, a);
+    return strategy_ranks_optimizer_step(rank);
 }
 
 /* Of the rank whose gradients are here, or its own before any are. */
@@ -249,10 +240,11 @@ const strategy_ops strategy_ps_async = {
     .facts = {.name = "ps",
               .title = "mode ps --async, trainers",
               .unit = "rank",
-              .least_ranks = 2,
+              .alone = "with --async rank 0 is the server, and no rank trains",
               .is_central = true,
               .has_server = true},
     .check = check,
+    .self_bytes = sizeof(ps_async),
     .open = open_async,
     .close = close_async,
     .network = share_network,
@@ -260,11 +252,8 @@ const strategy_ops strategy_ps_async = {
     .share_state = strategy_ranks_share_parameters,
     .plan_step = plan_step,
     .run_step = run_step,
-    .forward_backward = strategy_ranks_pass,
     .synchronize = push,
     .optimizer_step = pull,
-    .backend = strategy_ranks_backend,
-    .use = strategy_ranks_use,
     .describe = describe,
     .outcome = outcome,
 };

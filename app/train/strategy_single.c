@@ -3,13 +3,14 @@
 
 static status check(const options *opts, int world_size)
 {
+    (void)opts;
     if (world_size > 1)
         return FAIL(STATUS_INVALID,
                     "--mode=single is one process, this job has %d ranks: leave out what asks for "
                     "them (--nproc-per-node, --nnodes, --world-size; RANK and WORLD_SIZE), or give "
                     "--mode=ddp",
                     world_size);
-    return strategy_ranks_check(opts);
+    return STATUS_OK;
 }
 
 const strategy_ops strategy_single = {
@@ -22,8 +23,4 @@ const strategy_ops strategy_single = {
               .advice = "take it if one device is fast enough and the network fits it: nothing is "
                         "sent, and nothing can be waited for"},
     .check = check,
-    .forward_backward = strategy_ranks_pass,
-    .optimizer_step = strategy_ranks_optimizer_step,
-    .backend = strategy_ranks_backend,
-    .use = strategy_ranks_use,
 };

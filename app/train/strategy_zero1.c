@@ -17,13 +17,11 @@ enum { LINE_FLOATS = 16 };
 
 static status check(const options *opts, int world_size)
 {
-    if (world_size < 2)
-        return FAIL(STATUS_INVALID, "--mode=zero1: one rank has no state to share: give "
-                                    "--nproc-per-node=2 or more, or --mode=single");
+    (void)world_size;
     if (strcmp(opts->amp, "fp16") == 0)
         return FAIL(STATUS_INVALID, "--mode=zero1: with --amp=fp16 each rank would see an overflow "
                                     "of its own slice only: give --amp=bf16, or --mode=ddp");
-    return strategy_ranks_check(opts);
+    return STATUS_OK;
 }
 
 static size_t slice_floats(const rank_context *rank)
@@ -52,12 +50,12 @@ static size_t slice_count(const rank_context *rank)
     return begin >= count ? 0 : count - begin < slice ? count - begin : slice;
 }
 
-static optimizer_part part_of_rank(rank_context *rank, void *self)
+static void part_of_rank(const rank_context *rank, void *self, optimizer_part *out)
 {
     (void)self;
-    return (optimizer_part){network_parameters(rank->net) + slice_begin(rank),
-                            network_gradients(rank->net) + slice_begin(rank),
-                            .count = slice_count(rank)};
+    out->parameters += slice_begin(rank);
+    out->gradients += slice_begin(rank);
+    out->count = slice_count(rank);
 }
 
 /* The rank's slice of the gradients becomes the mean over all ranks. Their norm is known only where
@@ -99,81 +97,25 @@ static status optimizer_step_of_slice(rank_context *rank, void *self)
                           .out = rank->parameters,
                           .count = slice_floats(rank),
                           .label = "parameters, a slice from each rank"};
-    TRY(strategy_ranks_optimizer_step(rank, self));
+    (void)self;
+    TRY(strategy_ranks_optimizer_step(rank));
     TRY(pass_wish_on(rank));
     TRY(timeline_enter(&rank->timeline, MOMENT_GATHER));
     return process_group_run(rank->group, &c, rank->dev->stream);
 }
 
-/* Host memory for a slice, and on rank 0 for all of them; in one block, which `own` begins. */
-static status alloc_slices(const rank_context *rank, float **own, float **all)
+/* Rank 0 has all parameters; the others get them from it (share_state). */
+static status move_state(rank_context *rank, void *self, size_t arena, network_order way,
+                         float *host)
 {
-    size_t slice = slice_floats(rank);
-    size_t slices = rank->place.rank == 0 ? 1 + (size_t)rank->place.world_size : 1;
-    TRY(memory_alloc(sizeof **own * slice * slices, (void **)own));
-    *all = *own + slice;
-    return STATUS_OK;
-}
-
-static status gather_slices(rank_context *rank, size_t arena, float *own, float *all)
-{
-    device *dev = rank->dev;
-    const float *state = strategy_ranks_arena(rank, arena);
-    const collective c = {.kind = COLLECTIVE_GATHER,
-                          .type = DTYPE_F32,
-                          .in = own,
-                          .out = rank->place.rank == 0 ? all : NULL,
-                          .count = slice_floats(rank),
-                          .label = "optimizer state to rank 0"};
-    if (state != NULL)
-        TRY(dev->ops->download(dev, own, state, sizeof *own * slice_count(rank)));
-    return process_group_run(rank->group, &c, NULL);
-}
-
-static status read_state(rank_context *rank, void *self, size_t arena, float *host)
-{
-    float *own = NULL, *all = NULL;
-    (void)self;
-    if (arena == 0)
-        return host != NULL ? network_export(rank->net, network_parameters(rank->net), host)
-                            : STATUS_OK;
-    TRY(alloc_slices(rank, &own, &all));
-    status st = gather_slices(rank, arena, own, all);
-    if (st == STATUS_OK && host != NULL)
-        st = network_reorder(rank->net, all, host, NETWORK_EXPORT);
-    free(own);
-    return st;
-}
-
-static status scatter_slices(rank_context *rank, size_t arena, float *own, const float *all)
-{
-    device *dev = rank->dev;
     float *state = strategy_ranks_arena(rank, arena);
-    const collective c = {.kind = COLLECTIVE_SCATTER,
-                          .type = DTYPE_F32,
-                          .in = rank->place.rank == 0 ? all : NULL,
-                          .out = own,
-                          .count = slice_floats(rank),
-                          .label = "optimizer state from rank 0"};
-    TRY(process_group_run(rank->group, &c, NULL));
-    return state != NULL ? dev->ops->upload(dev, state, own, sizeof *own * slice_count(rank))
-                         : STATUS_OK;
-}
-
-/* Parameters follow from rank 0 by themselves (share_state). */
-static status write_state(rank_context *rank, void *self, size_t arena, const float *host)
-{
-    float *own = NULL, *all = NULL;
+    const state_slice own = {state, slice_count(rank), slice_floats(rank), 0};
     (void)self;
-    if (arena == 0)
-        return host != NULL ? network_import(rank->net, host, network_parameters(rank->net))
-                            : STATUS_OK;
-    TRY(alloc_slices(rank, &own, &all));
-    status st = host != NULL ? network_reorder(rank->net, host, all, NETWORK_IMPORT) : STATUS_OK;
-    if (st == STATUS_OK)
-        st = scatter_slices(rank, arena, own, all);
-    free(own);
-    return st;
+    if (arena > 0)
+        return strategy_ranks_move_slice(rank, &own, way, host);
+    return host == NULL            ? STATUS_OK
+           : way == NETWORK_EXPORT ? network_export(rank->net, state, host)
+                                   : network_import(rank->net, host, state);
 }
 
 static void describe(const rank_context *rank, void *self, FILE *out)
@@ -192,7 +134,7 @@ const strategy_ops strategy_zero1 = {
     .facts = {.name = "zero1",
               .title = "mode zero1, ranks",
               .unit = "rank",
-              .least_ranks = 2,
+              .alone = "one rank has no state to share",
               .can_be_captured = true,
               .has_peer = true,
               .advice = "take it if the optimizer's state is what does not fit: ddp's weights and "
@@ -201,12 +143,8 @@ const strategy_ops strategy_zero1 = {
     .network = share_network,
     .part = part_of_rank,
     .share_state = strategy_ranks_share_parameters,
-    .read_state = read_state,
-    .write_state = write_state,
-    .forward_backward = strategy_ranks_pass,
+    .move_state = move_state,
     .synchronize = synchronize,
     .optimizer_step = optimizer_step_of_slice,
-    .backend = strategy_ranks_backend,
-    .use = strategy_ranks_use,
     .describe = describe,
 };

@@ -856,7 +856,7 @@ static const struct {
     {{"--mode=pipeline", "--world-size=2", "--mesh=dp=2,pp=1"}, {"no pipeline", "--mode=ddp"}},
     {{"--mode=pipeline", "--world-size=2", "--scale-lr"}, {"--scale-lr", "--lr"}},
     {{"--mode=pipeline", "--world-size=2", "--clip-grad-norm=1"}, {"--clip-grad-norm", "stage"}},
-    {{"--mode=model", "--replicas=4"}, {"cnn", "3 parts", "4 devices", "--replicas=3"}},
+    {{"--mode=model", "--replicas=4"}, {"cnn", "3 devices", "has 4", "--replicas=3"}},
     {{"--mode=model", "--nproc-per-node=2"}, {"--mode=model", "2 ranks", "--replicas=2"}},
     {{"--mode=model", "--clip-grad-norm=1"}, {"--clip-grad-norm", "device"}},
     {{"--mode=model", "--amp=fp16"}, {"--amp=fp16", "--amp=bf16"}},

@@ -143,6 +143,19 @@ START_TEST(another_number_of_ranks_is_told)
 }
 END_TEST
 
+START_TEST(one_process_is_another_number_of_ranks)
+{
+    options opts;
+    ck_assert_int_eq(read_options("--mode single", &opts), STATUS_OK);
+    ck_assert_int_eq(run_settings_complete(&opts), STATUS_OK);
+    ck_assert_ptr_null(opts.nproc_per_node);
+    ASSERT_FACTS(said, "resuming", "--mode ddp -> single");
+    ASSERT_FACTS(said, "resuming", "--nproc-per-node 2 -> 1");
+    ASSERT_NO_FACTS(said, "error");
+    options_free(&opts);
+}
+END_TEST
+
 /* The same value is no other one, however it is spelled. */
 static const char *const SAME[] = {
     "--lr 1e-3",
@@ -312,6 +325,7 @@ int main(void)
     tcase_add_loop_test(settings, another_value_is_refused, 0, N_REFUSED);
     tcase_add_test(settings, each_difference_has_a_line);
     tcase_add_test(settings, another_number_of_ranks_is_told);
+    tcase_add_test(settings, one_process_is_another_number_of_ranks);
     tcase_add_loop_test(settings, the_same_value_is_no_difference, 0, N_SAME);
     tcase_add_test(settings, a_scaled_rate_is_compared_as_it_is_set);
     tcase_add_test(settings, epochs_belong_to_a_schedule_with_an_end);

@@ -244,7 +244,7 @@ static rig stage_open(const char *device_name, model_kind kind, int part)
     rig r = rig_open(device_name, 1, kind);
     network_destroy(r.net);
     network_options options = {
-        .kind = kind, .max_batch = MAX_N, .seed = 3, .first_part = part, .n_parts = 1};
+        .kind = kind, .max_batch = MAX_N, .seed = 3, .cut = {.first_part = part, .n_parts = 1}};
     ok(network_create(r.dev, &options, &r.net));
     return r;
 }
