@@ -597,6 +597,15 @@ static void add_beside_ddp(const figures *f, json_t *table)
         table_note(table, bench_case_mode(f->c).advice);
 }
 
+/* "%.6f" and the like; nothing if the value is not known. */
+static void add_known(json_t *table, const char *digits, double value)
+{
+    char text[INTERVAL_BYTES] = "";
+    if (isfinite(value))
+        snprintf(text, sizeof text, digits, value);
+    table_cell(table, "%s", text);
+}
+
 static void add_cost(const figures *f, json_t *table)
 {
     char note[BENCH_WHY_BYTES];
@@ -606,8 +615,8 @@ static void add_cost(const figures *f, json_t *table)
     table_number(table, (f->bytes[0] + f->bytes[1]) / MEBIBYTE);
     table_number(table, (f->bytes[BUSIEST] + f->bytes[BUSIEST + 1]) / MEBIBYTE);
     table_number(table, f->peak_mib);
-    table_cell(table, isfinite(f->train_loss) ? "%.6f" : "", f->train_loss);
-    table_cell(table, isfinite(beside) ? "%.2g" : "", beside);
+    add_known(table, "%.6f", f->train_loss);
+    add_known(table, "%.2g", beside);
     explain(f, note);
     if (isfinite(state))
         snprintf(note, sizeof note,

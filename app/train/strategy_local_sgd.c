@@ -68,8 +68,9 @@ static status open_outer(rank_context *rank, local_sgd *s)
 {
     device *dev = rank->dev;
     float momentum = (float)rank->opts->outer_momentum;
-    const optimizer_options outer = {OPTIMIZER_SGD, momentum, .nesterov = momentum > 0};
-    const optimizer_options difference = {OPTIMIZER_SGD};
+    const optimizer_options outer = {
+        .kind = OPTIMIZER_SGD, .momentum = momentum, .nesterov = momentum > 0};
+    const optimizer_options difference = {.kind = OPTIMIZER_SGD};
     TRY(dev->ops->alloc(dev, sizeof *s->met * network_count(rank->net), (void **)&s->met));
     TRY(open_stepped(rank, s, OUTER, &outer, (float)rank->opts->outer_lr));
     return open_stepped(rank, s, DIFFERENCE, &difference, 1.0f);

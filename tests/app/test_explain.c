@@ -42,7 +42,9 @@ static double megabytes(const char *log, const char *before)
 
 START_TEST(it_fits_a_terminal)
 {
-    static const char *const flags[] = {"", "--nproc-per-node=3", "--mode=dp --replicas=3",
+    static const char *const flags[] = {"",
+                                        "--nproc-per-node=3",
+                                        "--mode=dp --replicas=3",
                                         "--mode=ps --nproc-per-node=2 --backend=shm",
                                         "--mode=model --replicas=3",
                                         "--nproc-per-node=2 --sync-every=1000 --outer-lr=0.7"};

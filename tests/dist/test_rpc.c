@@ -96,7 +96,7 @@ static pid_t fork_rank_1(bool watches)
     status st = client == NULL ? STATUS_PEER : open_rank(client, 1, TIMEOUT_MS, watches, &r);
     if (st == STATUS_OK)
         st = rpc_shutdown(r);
-    _exit(st);
+    _exit((int)st);
 }
 
 static rpc *rank_0(int64_t timeout_ms, bool watches)

@@ -131,7 +131,7 @@ START_TEST(cross_entropy_by_hand)
     ck_assert_double_eq_tol(total.loss_sum, 1 + log(4) + log(2), 1e-6);
     ck_assert_double_eq_tol(total.last_loss, (log(4) + log(2)) / 2, 1e-6);
     ck_assert_int_eq(total.correct, 11); /* equal logits: the first one wins */
-    loss.n = 1; /* the same in two calls */
+    loss.n = 1;                          /* the same in two calls */
     ok(dev->ops->cross_entropy(dev, &loss, &state, &total, dlogits));
     ck_assert_double_eq_tol(total.last_loss, log(4), 1e-6);
     loss = (loss_input){logits + 2, labels + 1, 1, 2, 0, 1};
