@@ -11,6 +11,7 @@
 /* Batches of 24, 24, 24 and 18: the last one is cut otherwise than the others. */
 #define TRAIN "train", "--epochs", "1", "--json", "--quiet", "--threads", "1", "--seed", "3"
 #define UNEVEN "--limit", "90"
+#define TWO_STEPS "--limit=48", "--eval-every=0"
 
 static const struct {
     const char *name, *lr;
@@ -98,6 +99,32 @@ START_TEST(modes_equal_one_process)
         ck_assert(training_number(p.out, "global_batch") == 24);
         ck_assert(training_number(p.out, "images_per_epoch") == 90);
         program_close(&p);
+        ck_assert_int_eq(system("rm -rf many"), 0);
+    }
+}
+END_TEST
+
+/* Every mode with 2, 3 and 4 devices, and every network, after two steps. */
+START_TEST(the_matrix_equals_one_process)
+{
+    static const char *const models[] = {"mlp", "cnn", "speedrun"};
+    static const char *const modes[] = {"dp",   "ddp",      "ps", "zero1",
+                                        "fsdp", "pipeline", "tp", "model"};
+    static const char *const devices[] = {"2", "3", "4"};
+    const char *model = models[_i / 3], *n = devices[_i % 3];
+    train_and_close(model, 0,
+                    WORDS(TWO_STEPS, "--mode=single", "--batch-size=24", "--run-dir", "one"));
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        bool in_process = strcmp(modes[i], "dp") == 0 || strcmp(modes[i], "model") == 0;
+        bool has_parts = strcmp(modes[i], "pipeline") == 0 || strcmp(modes[i], "model") == 0;
+        if (has_parts && strcmp(n, "4") == 0) /* no network has as many */
+            continue;
+        train_and_close(model, 0,
+                        WORDS(TWO_STEPS, "--mode", modes[i],
+                              in_process ? "--replicas" : "--nproc-per-node", n,
+                              "--global-batch-size=24", "--run-dir", "many"));
+        double off = model_file_difference(test_folder_path("many"), test_folder_path("one"));
+        ck_assert_msg(off < 1e-6, "%s x %s, %s: weights differ by %g", modes[i], n, model, off);
         ck_assert_int_eq(system("rm -rf many"), 0);
     }
 }
@@ -916,6 +943,7 @@ int main(void)
     TCase *weights = suite_case(suite, "weights", 120);
     tcase_add_checked_fixture(weights, test_folder_clean, NULL);
     tcase_add_loop_test(weights, modes_equal_one_process, 0, 6);
+    tcase_add_loop_test(weights, the_matrix_equals_one_process, 0, 9);
     tcase_add_loop_test(weights, replicas_may_be_idle, 0, 2);
     tcase_add_loop_test(weights, one_replica_is_one_process, 0, 2);
     tcase_add_loop_test(weights, clipped_steps_equal_one_process, 0, 2);
