@@ -11,7 +11,6 @@ enum { STEP_MS = 30, STEPS = 6, PICTURE_BYTES = 128 };
 
 typedef struct async_ps {
     demo *d;
-    rpc *calls;
     staleness rule; /* rank 0's */
     int64_t start_ns;
 } async_ps;
@@ -38,7 +37,7 @@ static status take_push(void *ctx, const rpc_call *call, rpc_value *out)
     int64_t missed = staleness_push(&p->rule, call->from - 1, call->id), made = p->rule.version;
     out->later = true;
     for (int t, id; (t = staleness_next(&p->rule, &id)) >= 0;)
-        TRY(rpc_reply(p->calls, t + 1, id, STATUS_OK, &(rpc_value){0}));
+        TRY(rpc_reply(p->d->calls, t + 1, id, STATUS_OK, &(rpc_value){0}));
     draw(&p->rule, picture);
     demo_row(p->d, "%3.0f ms|rank %d|%lld|%lld|#%lld|%s", demo_since_ms(p->start_ns), call->from,
              (long long)(made - 1 - missed), (long long)made, (long long)missed, picture);
@@ -50,10 +49,10 @@ static status train(async_ps *p)
 {
     rpc_value nothing;
     while (p->d->rank == 0 && p->rule.made < (int64_t)STEPS * p->rule.trainers)
-        TRY(rpc_serve_one(p->calls));
+        TRY(rpc_serve_one(p->d->calls));
     for (int step = 0; p->d->rank > 0 && step < STEPS; step++) {
         clock_sleep_ms((int64_t)STEP_MS * p->d->rank);
-        TRY(rpc_sync(p->calls, 0, "push", NULL, 0, &nothing));
+        TRY(rpc_sync(p->d->calls, 0, "push", NULL, 0, &nothing));
         free(nothing.data);
     }
     return STATUS_OK;
@@ -77,7 +76,7 @@ static status show_run(async_ps *p, int64_t bound, const char *fact)
                  (long long)bound, (long long)most);
     }
     demo_say(d, "# is a step that is done, > one under way.");
-    demo_columns(d, "at", "push of", "of", "makes", "staleness", "ranks 1, 2, ...", NULL);
+    demo_columns(d, "at|push of|of|makes|staleness|ranks 1, 2, ...");
     TRY(staleness_open(d->world_size - 1, bound, &p->rule));
     staleness_begin(&p->rule, 0, STEPS);
     TRY(demo_begin_together(d, &p->start_ns));
@@ -112,14 +111,10 @@ static status show_all(async_ps *p)
 
 status async_ps_demo(demo *d)
 {
-    status_kept cause;
     async_ps p = {.d = d};
     const rpc_function push = {"push", take_push, &p};
-    TRY(demo_open_rpc(d, &push, 1, &p.calls));
+    TRY(demo_open_rpc(d, &push, 1));
     status st = show_all(&p);
-    status_keep(&cause);
-    rpc_close(p.calls);
     staleness_close(&p.rule);
-    status_restore(&cause);
     return st;
 }

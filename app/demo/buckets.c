@@ -87,12 +87,6 @@ static void tell_tensors(demo *d, const step_span *bucket)
     }
 }
 
-static json_t *fact_of(const step_span *bucket)
-{
-    return json_pack("{s:s, s:I}", "tensors", bucket->parameters, "bytes",
-                     (json_int_t)bucket->bytes);
-}
-
 static status show_buckets(buckets *b)
 {
     json_t *all = json_array();
@@ -109,11 +103,12 @@ static status show_buckets(buckets *b)
     else
         demo_say(b->d, "The first bucket is full at 1 MiB, so that it leaves early, and the others "
                        "at 25 MiB. --bucket-cap-mb changes that. No tensor is split.");
-    demo_columns(b->d, "", "bytes", "gradients of", NULL);
+    demo_columns(b->d, "|bytes|gradients of");
     for (size_t i = 0; i < b->n; i++)
         if (b->spans[i].parameters != NULL) {
             tell_tensors(b->d, &b->spans[i]);
-            json_array_append_new(all, fact_of(&b->spans[i]));
+            json_array_append_new(all, json_pack("{s:s, s:I}", "tensors", b->spans[i].parameters,
+                                                 "bytes", (json_int_t)b->spans[i].bytes));
         }
     demo_fact(b->d, "buckets", all);
     return demo_show(b->d);
@@ -122,13 +117,9 @@ static status show_buckets(buckets *b)
 /* What a row of the timeline is about. */
 static bool is_shown(const step_span *s)
 {
-    static const char *const names[] = {"forward", "ddp_wait", "optimizer"};
-    if (s->parameters != NULL)
-        return true;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(s->name, names[i]) == 0)
-            return true;
-    return strstr(s->name, " backward") != NULL;
+    return s->parameters != NULL || strcmp(s->name, "forward") == 0 ||
+           strcmp(s->name, "ddp_wait") == 0 || strcmp(s->name, "optimizer") == 0 ||
+           strstr(s->name, " backward") != NULL;
 }
 
 /* "   ======   ", from and to as shares of a step. */
@@ -172,34 +163,34 @@ static status show_timeline(buckets *b, bool overlap)
         demo_say(b->d, "The same with --no-overlap. All buckets leave after backward, and the rank "
                        "can only wait.");
     }
-    demo_columns(b->d, "", "from", "to", "", NULL);
+    demo_columns(b->d, "|from|to|");
     for (size_t i = 0; i < b->n; i++)
         if (is_shown(&b->spans[i]))
             tell_span(b, &b->spans[i]);
     return demo_show(b->d);
 }
 
-static costs costs_of(const buckets *b)
+/* Rank 0 alone trains; the others only are counted. */
+static status measure(buckets *b, bool overlap, costs *out)
 {
-    costs c = {.step_ms = b->spans[0].end_ms};
+    if (b->d->rank > 0)
+        return STATUS_OK;
+    TRY(train(b, overlap));
+    json_t *sent_ms = json_array();
+    out->step_ms = b->spans[0].end_ms;
     for (size_t i = 0; i < b->n; i++) {
         const step_span *s = &b->spans[i];
         if (strcmp(s->name, "backward") == 0)
-            c.backward_end_ms = s->end_ms;
+            out->backward_end_ms = s->end_ms;
         if (strcmp(s->name, "ddp_wait") == 0)
-            c.waits_ms = s->end_ms - s->begin_ms;
+            out->waits_ms = s->end_ms - s->begin_ms;
+        if (s->parameters != NULL)
+            json_array_append_new(sent_ms, json_real(s->begin_ms));
     }
-    return c;
-}
-
-static json_t *costs_fact(const buckets *b, const costs *c)
-{
-    json_t *sent_ms = json_array();
-    for (size_t i = 0; i < b->n; i++)
-        if (b->spans[i].parameters != NULL)
-            json_array_append_new(sent_ms, json_real(b->spans[i].begin_ms));
-    return json_pack("{s:f, s:f, s:f, s:o}", "backward_end_ms", c->backward_end_ms, "waits_ms",
-                     c->waits_ms, "step_ms", c->step_ms, "sent_ms", sent_ms);
+    demo_fact(b->d, overlap ? "overlap" : "no_overlap",
+              json_pack("{s:f, s:f, s:f, s:o}", "backward_end_ms", out->backward_end_ms, "waits_ms",
+                        out->waits_ms, "step_ms", out->step_ms, "sent_ms", sent_ms));
+    return STATUS_OK;
 }
 
 static status show_costs(buckets *b, const costs *with, const costs *without)
@@ -208,7 +199,7 @@ static status show_costs(buckets *b, const costs *with, const costs *without)
     demo_say(b->d, "What is sent while backward goes on costs no time. Only what the rank waits "
                    "for after backward does, and the last bucket always is: nothing is left to "
                    "compute when it leaves.");
-    demo_columns(b->d, "", "rank 0 waits", "step", NULL);
+    demo_columns(b->d, "|rank 0 waits|step");
     if (b->d->rank == 0) {
         demo_row(b->d, "with overlap|%8.2f ms|%8.2f ms", with->waits_ms, with->step_ms);
         demo_row(b->d, "--no-overlap|%8.2f ms|%8.2f ms", without->waits_ms, without->step_ms);
@@ -216,23 +207,13 @@ static status show_costs(buckets *b, const costs *with, const costs *without)
     return demo_show(b->d);
 }
 
-/* Rank 0 alone starts trainings; the others only are counted. */
 static status show_all(buckets *b)
 {
     costs with = {0}, without = {0};
-    bool tells = b->d->rank == 0;
-    if (tells) {
-        TRY(train(b, true));
-        with = costs_of(b);
-        demo_fact(b->d, "overlap", costs_fact(b, &with));
-    }
+    TRY(measure(b, true, &with));
     TRY(show_buckets(b));
     TRY(show_timeline(b, true));
-    if (tells) {
-        TRY(train(b, false));
-        without = costs_of(b);
-        demo_fact(b->d, "no_overlap", costs_fact(b, &without));
-    }
+    TRY(measure(b, false, &without));
     TRY(show_timeline(b, false));
     return show_costs(b, &with, &without);
 }

@@ -39,13 +39,6 @@ static bool is_my_terminal(int fd)
     return isatty(fd) && (foreground < 0 || foreground == getpgrp());
 }
 
-/* Says what Enter does, if stdin is a terminal that this process may read. */
-static void reader_greet(void)
-{
-    if (is_my_terminal(STDIN_FILENO))
-        puts("Enter shows the next step at once.");
-}
-
 static int count_words(const char *text)
 {
     int words = 0;
@@ -232,6 +225,7 @@ enum {
     SENTENCE_BYTES = 1024,
     KEY_BYTES = 64,
     SHARE_MS = 30000,
+    SHARED_BYTES = 1 << 20, /* what a demonstration may ask of process_group_alloc */
 };
 
 static json_t *format_text(const char *fmt, va_list args)
@@ -266,14 +260,15 @@ void demo_say(demo *d, const char *fmt, ...)
     va_end(args);
 }
 
-void demo_columns(demo *d, ...)
+void demo_columns(demo *d, const char *fmt, ...)
 {
+    char text[SENTENCE_BYTES], *rest = text, *name;
     va_list args;
-    va_start(args, d);
-    for (const char *name = va_arg(args, const char *); name != NULL;
-         name = va_arg(args, const char *))
-        append(d, "columns", json_string(name));
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    while ((name = strsep(&rest, "|")) != NULL)
+        append(d, "columns", json_value_text(name));
 }
 
 void demo_cells(demo *d, json_t *cells)
@@ -324,16 +319,10 @@ void demo_fact(demo *d, const char *name, json_t *value)
         d->lost = true;
 }
 
-/* The key for a rank's part of the frame. */
+/* The key for a rank's part of the frame; rank 0's says that it is shown, and all may go on. */
 static void name_part(const demo *d, int rank, char out[KEY_BYTES])
 {
     snprintf(out, KEY_BYTES, "demo/%d/%d", d->frames, rank);
-}
-
-/* After it all may go on. */
-static void name_shown(const demo *d, char out[KEY_BYTES])
-{
-    snprintf(out, KEY_BYTES, "demo/%d/shown", d->frames);
 }
 
 /* Rows and arrows of another rank. */
@@ -373,8 +362,8 @@ static status print_frame(demo *d)
     bool paced = !d->opts->demo.fast && isatty(STDOUT_FILENO);
     if (d->opts->json || d->opts->quiet || d->print_error != 0)
         return STATUS_OK;
-    if (paced && d->frames == 0)
-        reader_greet();
+    if (paced && d->frames == 0 && is_my_terminal(STDIN_FILENO))
+        puts("Enter shows the next step at once.");
     errno = 0;
     frame_print(d->frame, stdout);
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
@@ -394,7 +383,7 @@ static status show_all(demo *d)
     if (d->lost || json_array_append(json_object_get(d->document, "frames"), d->frame) != 0)
         return FAIL(STATUS_NO_MEMORY, "a frame of a demonstration");
     TRY(print_frame(d));
-    name_shown(d, key);
+    name_part(d, 0, key);
     return d->world_size > 1 ? store_set(rendezvous_store(d->rendezvous), key, "1", 1) : STATUS_OK;
 }
 
@@ -411,12 +400,23 @@ double demo_since_ms(int64_t start_ns)
     return (double)(clock_now_ns() - start_ns) * 1e-6;
 }
 
-status demo_swap(const demo *d, const collective both[2])
+status demo_swap(const demo *d, int to, const void *out, int from, void *in, size_t size_bytes)
 {
+    collective list[2] = {0};
     work *works[2];
-    TRY(process_group_batch_isend_irecv(d->group, both, 2, NULL, works));
-    TRY(process_group_wait(d->group, works[0], NULL));
-    return process_group_wait(d->group, works[1], NULL);
+    int n = 0;
+    if (to >= 0 && to < d->world_size)
+        list[n++] = (collective){.kind = COLLECTIVE_SEND, .in = out, .root = to};
+    if (from >= 0 && from < d->world_size)
+        list[n++] = (collective){.kind = COLLECTIVE_RECV, .out = in, .root = from};
+    for (int i = 0; i < n; i++) {
+        list[i].type = DTYPE_U8;
+        list[i].count = size_bytes;
+    }
+    TRY(process_group_batch_isend_irecv(d->group, list, n, NULL, works));
+    for (int i = 0; i < n; i++)
+        TRY(process_group_wait(d->group, works[i], NULL));
+    return STATUS_OK;
 }
 
 double demo_digit(const demo *d)
@@ -435,7 +435,7 @@ status demo_share(const demo *d, const char *key, char *text, size_t size_bytes)
     return store_get_text(job, key, clock_deadline_ns(SHARE_MS), text, size_bytes);
 }
 
-status demo_open_rpc(const demo *d, const rpc_function *functions, int n, rpc **out)
+status demo_open_rpc(demo *d, const rpc_function *functions, int n)
 {
     return rpc_open(&(rpc_options){.store = rendezvous_store(d->rendezvous),
                                    .rank = d->rank,
@@ -444,26 +444,40 @@ status demo_open_rpc(const demo *d, const rpc_function *functions, int n, rpc **
                                    .n_functions = n,
                                    .timeout_ms = d->opts->timeout * 1000,
                                    .watches = rendezvous_watches(d->rendezvous)},
-                    out);
+                    &d->calls);
+}
+
+status demo_open_group(const demo *d, int64_t timeout_ms, process_group **out)
+{
+    process_group_options settings = {.backend = d->opts->backend,
+                                      .rank = d->rank,
+                                      .world_size = d->world_size,
+                                      .store =
+                                          d->rendezvous ? rendezvous_store(d->rendezvous) : NULL,
+                                      .master_addr = d->place.master_addr,
+                                      .timeout_ms = timeout_ms,
+                                      .shared_bytes = SHARED_BYTES};
+    return process_group_create(&settings, out);
 }
 
 status demo_show(demo *d)
 {
     char key[KEY_BYTES];
-    status st = STATUS_OK;
     if (d->lost)
         return FAIL(STATUS_NO_MEMORY, "a frame of a demonstration");
-    if (d->rank == 0) {
-        st = show_all(d);
-    } else {
-        name_shown(d, key);
-        st = tell_rank_0(d);
-        if (st == STATUS_OK)
-            st = store_wait(rendezvous_store(d->rendezvous), key,
-                            d->opts->timeout * 1000 + READER_MOST_MS);
-    }
+    TRY(d->rank == 0 ? show_all(d) : tell_rank_0(d));
+    name_part(d, 0, key);
+    if (d->rank > 0)
+        TRY(store_wait(rendezvous_store(d->rendezvous), key,
+                       d->opts->timeout * 1000 + READER_MOST_MS));
     d->frames++;
-    return st;
+    return STATUS_OK;
+}
+
+status demo_show_proof(demo *d, bool holds, const char *else_text)
+{
+    TRY(demo_show(d));
+    return holds ? STATUS_OK : FAIL(STATUS_DEVICE, "%s", else_text);
 }
 
 enum { TIMEOUT_MS = 30000, GRACE_MS = 1, QUOTE_COLUMNS = 76, INDENT_MOST = 20, QUOTE_DEEPER = 2 };
@@ -729,45 +743,31 @@ static status demo_page_write(const char *path, const json_t *document)
 
 enum { SHOWN_BYTES = 80 };
 
+/* clang-format off */
 const demo_entry demo_table[] = {
-    {"linear", "nn.Linear(10, 10) on two ranks: DDP averages gradients", 2, 1, 16, linear_demo,
-     false, NULL},
-    {"ring", "an all-reduce around a ring, chunk by chunk", 4, 2, 7, ring_demo, false, NULL},
-    {"tree", "an all-reduce up and down a tree, in 2 log2 N steps", 8, 2, 12, tree_demo, false,
-     NULL},
-    {"sampler", "who gets which sample: DistributedSampler on all ranks", 3, 1, 16, sampler_demo,
-     false, sampler_check_demo},
-    {"buckets", "DDP's buckets: ready, sent, there; what overlap hides", 2, 2, 4, buckets_demo,
-     true, NULL},
-    {"dp", "DataParallel: a batch of 30 on three replicas", 1, 1, 1, dp_demo, true, dp_check_demo},
-    {"ps", "a parameter server: who sends what, how many bytes", 4, 2, 8, ps_demo, true, NULL},
-    {"rendezvous", "how ranks find each other, and what stands in the store", 3, 2, 7,
-     rendezvous_demo, false, NULL},
-    {"store", "TCPStore among ranks: set, get, wait, add, compare_set", 3, 2, 7, store_demo, false,
-     NULL},
-    {"p2p", "send, recv, isend, irecv; two ranks that both send first", 2, 2, 2, p2p_demo, false,
-     NULL},
-    {"groups", "new_group: who is which rank in which group", 4, 2, 7, groups_demo, false, NULL},
-    {"world-size", "what nodes, processes, world size and ranks are", 1, 1, 1, world_size_demo,
-     false, NULL},
-    {"failure", "each fault of --inject, and how its cause is named", 1, 1, 1, failure_demo, true,
-     failure_check_demo},
-    {"precision", "gradients in fp16 and bf16: underflow, loss scaling", 1, 1, 1, precision_demo,
-     true, NULL},
-    {"one-batch-four-ways", "single, dp, ddp and ps: the same batch, the same loss", 2, 2, 4,
-     one_batch_four_ways_demo, true, one_batch_four_ways_check_demo},
-    {"rpc", "calls from rank to rank: futures, references, errors", 3, 3, 7, rpc_demo, false, NULL},
-    {"async-ps", "a parameter server whose trainers do not wait", 4, 2, 5, async_ps_demo, false,
-     NULL},
-    {"zero", "the optimizer's state in slices: ddp, zero1 and fsdp", 4, 2, 4, zero_demo, false,
-     NULL},
-    {"pipeline", "micro-batches over time: gpipe, 1f1b, and the bubble", 4, 2, 4, pipeline_demo,
-     false, NULL},
-    {"tensor-parallel", "a layer by columns, the next by rows, and one all_reduce", 2, 2, 4,
-     tensor_parallel_demo, false, NULL},
-    {"mesh", "two pipelines side by side: the groups along dp and pp", 4, 4, 4, mesh_demo, true,
-     NULL},
+    {"linear",              "nn.Linear(10, 10) on two ranks: DDP averages gradients",   2, 1, 16, linear_demo,              false, NULL},
+    {"ring",                "an all-reduce around a ring, chunk by chunk",              4, 2, 7,  ring_demo,                false, NULL},
+    {"tree",                "an all-reduce up and down a tree, in 2 log2 N steps",      8, 2, 12, tree_demo,                false, NULL},
+    {"sampler",             "who gets which sample: DistributedSampler on all ranks",   3, 1, 16, sampler_demo,             false, sampler_check_demo},
+    {"buckets",             "DDP's buckets: ready, sent, there; what overlap hides",    2, 2, 4,  buckets_demo,             true,  NULL},
+    {"dp",                  "DataParallel: a batch of 30 on three replicas",            1, 1, 1,  dp_demo,                  true,  dp_check_demo},
+    {"ps",                  "a parameter server: who sends what, how many bytes",       4, 2, 8,  ps_demo,                  true,  NULL},
+    {"rendezvous",          "how ranks find each other, and what stands in the store",  3, 2, 7,  rendezvous_demo,          false, NULL},
+    {"store",               "TCPStore among ranks: set, get, wait, add, compare_set",   3, 2, 7,  store_demo,               false, NULL},
+    {"p2p",                 "send, recv, isend, irecv; two ranks that both send first", 2, 2, 2,  p2p_demo,                 false, NULL},
+    {"groups",              "new_group: who is which rank in which group",              4, 2, 7,  groups_demo,              false, NULL},
+    {"world-size",          "what nodes, processes, world size and ranks are",          1, 1, 1,  world_size_demo,          false, NULL},
+    {"failure",             "each fault of --inject, and how its cause is named",       1, 1, 1,  failure_demo,             true,  failure_check_demo},
+    {"precision",           "gradients in fp16 and bf16: underflow, loss scaling",      1, 1, 1,  precision_demo,           true,  NULL},
+    {"one-batch-four-ways", "single, dp, ddp and ps: the same batch, the same loss",    2, 2, 4,  one_batch_four_ways_demo, true,  one_batch_four_ways_check_demo},
+    {"rpc",                 "calls from rank to rank: futures, references, errors",     3, 3, 7,  rpc_demo,                 false, NULL},
+    {"async-ps",            "a parameter server whose trainers do not wait",            4, 2, 5,  async_ps_demo,            false, NULL},
+    {"zero",                "the optimizer's state in slices: ddp, zero1 and fsdp",     4, 2, 4,  zero_demo,                false, NULL},
+    {"pipeline",            "micro-batches over time: gpipe, 1f1b, and the bubble",     4, 2, 4,  pipeline_demo,            false, NULL},
+    {"tensor-parallel",     "a layer by columns, the next by rows, and one all_reduce", 2, 2, 4,  tensor_parallel_demo,     false, NULL},
+    {"mesh",                "two pipelines side by side: the groups along dp and pp",   4, 4, 4,  mesh_demo,                true,  NULL},
 };
+/* clang-format on */
 const int demo_table_count = sizeof demo_table / sizeof demo_table[0];
 
 /* STATUS_INVALID if none has this name: the message names the nearest, or all. */
@@ -780,8 +780,6 @@ static status demo_table_find(const char *name, const demo_entry **out)
     *out = &demo_table[i];
     return STATUS_OK;
 }
-
-enum { SHARED_BYTES = 1 << 20 }; /* what a demonstration may ask of process_group_alloc */
 
 status demo_complete(options *opts)
 {
@@ -868,25 +866,12 @@ int demo_list(void)
     return EXIT_SUCCESS;
 }
 
-static status open_group(demo *d)
-{
-    process_group_options settings = {.backend = d->opts->backend,
-                                      .rank = d->rank,
-                                      .world_size = d->world_size,
-                                      .store =
-                                          d->rendezvous ? rendezvous_store(d->rendezvous) : NULL,
-                                      .master_addr = d->place.master_addr,
-                                      .timeout_ms = d->opts->timeout * 1000,
-                                      .shared_bytes = SHARED_BYTES};
-    return process_group_create(&settings, &d->group);
-}
-
 static status open_demo(demo *d, const demo_entry *entry)
 {
     TRY(rendezvous_join(&d->place, d->opts->join_timeout * 1000, d->opts->timeout * 1000,
                         &d->rendezvous));
     d->place = *rendezvous_joined(d->rendezvous);
-    TRY(open_group(d));
+    TRY(demo_open_group(d, d->opts->timeout * 1000, &d->group));
     d->document =
         json_pack("{s:s, s:i, s:s, s:{}, s:[]}", "demo", entry->name, "world_size", d->world_size,
                   "backend", process_group_backend(d->group), "facts", "frames");
@@ -938,6 +923,7 @@ int demo_command(const options *opts, const rendezvous_place *place, int64_t sta
     (void)started_ns;
     status st = run(&d, &exit_code);
     status_keep(&cause);
+    rpc_close(d.calls);
     process_group_destroy(d.group);
     rendezvous_destroy(d.rendezvous);
     json_decref(d.frame);

@@ -38,6 +38,7 @@ typedef struct demo {
     const char *member;     /* what arrows go between: "rank" unless it says otherwise */
     rendezvous *rendezvous; /* NULL: one rank */
     process_group *group;
+    rpc *calls;       /* NULL before demo_open_rpc */
     json_t *document; /* rank 0's: what has been shown */
     json_t *frame;    /* this rank's part of the frame under way */
     int frames;
@@ -52,8 +53,9 @@ void demo_begin(demo *d, const char *title, ...) __attribute__((format(printf, 2
 /* A paragraph of the frame, in plain sentences. Only rank 0's is shown. */
 void demo_say(demo *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The names of the table's columns, after which a NULL stands. Only rank 0's are shown. */
-void demo_columns(demo *d, ...) __attribute__((sentinel));
+/* Names of the table's next columns, with a bar between two: "|gradient|bytes". Only rank 0's are
+ * shown. */
+void demo_columns(demo *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* A row of the table, of this rank, with a bar between two cells: "rank %d|%.0f ms|#%d". After a #
  * stands a number, an integer or one of "%.17g". No text has a bar. Rows stand in the order of
@@ -78,14 +80,19 @@ double demo_since_ms(int64_t start_ns);
 /* Rank r brings 10^r, so that a sum's digits say whose numbers are in it. */
 double demo_digit(const demo *d);
 
-/* A send and a receive, both started before either is waited for. */
-status demo_swap(const demo *d, const collective both[2]);
+/* A send and a receive, both started before either is waited for. None for a peer that is no rank:
+ * who stands at an end has nobody there. */
+status demo_swap(const demo *d, int to, const void *out, int from, void *in, size_t size_bytes);
+
+/* A group of all ranks, as d->group is. */
+status demo_open_group(const demo *d, int64_t timeout_ms, process_group **out);
 
 /* Rank 0 sets a small text of the demonstration in the job's store, and all get it. */
 status demo_share(const demo *d, const char *key, char *text, size_t size_bytes);
 
-/* Calls among the ranks, through the job's store; once in a demonstration. Borrows functions. */
-status demo_open_rpc(const demo *d, const rpc_function *functions, int n, rpc **out);
+/* Sets d->calls: calls among the ranks, through the job's store; once in a demonstration, which
+ * need not close them. Borrows functions. */
+status demo_open_rpc(demo *d, const rpc_function *functions, int n);
 
 /* Runs mnist_ddp with these words, each of which has no blanks, and waits; sets d->child. What it
  * writes beside stdout and stderr goes to a folder that is removed. STATUS_TIMEOUT if it is killed
@@ -128,6 +135,9 @@ size_t training_run_spans(const demo *d, int64_t step, step_span *out, size_t ma
 
 /* Shows the frame. Blocks until all ranks have given their parts, and the reader has had time. */
 status demo_show(demo *d);
+
+/* The same; then STATUS_DEVICE with this text if what it has shown does not hold. */
+status demo_show_proof(demo *d, bool holds, const char *else_text);
 
 /* What one rank does. Each stands in a file of its name, app/demo/<name>.c. */
 typedef status demo_fn(demo *d);

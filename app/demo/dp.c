@@ -121,7 +121,7 @@ static status show_cut(dp *p)
         if (rows_of(p, i) > 0)
             demo_arrow(p->d, 0, i, "%d images, %lld bytes", rows_of(p, i),
                        (long long)p->links[i][IMAGES]);
-    demo_columns(p->d, "", "input size", "output size", NULL);
+    demo_columns(p->d, "|input size|output size");
     for (int i = 0; i < p->replicas; i++) {
         snprintf(who, sizeof who, "inside, replica %d", i);
         if (rows_of(p, i) > 0)
@@ -152,7 +152,7 @@ static status show_traffic(dp *p)
     demo_begin(p->d, "What the master sends and receives in one step");
     demo_say(p->d, "All of it goes over the master's link. The images are few bytes. The weights "
                    "and their gradients are many, and go once to or from each other replica.");
-    demo_columns(p->d, "bytes", "sent", "received", NULL);
+    demo_columns(p->d, "bytes|sent|received");
     for (int kind = 0; kind < KINDS; kind++) {
         long long sum = 0;
         for (int i = 1; i < p->replicas; i++)
@@ -178,7 +178,7 @@ static status show_ddp(dp *p)
              "With DDP there are %d processes. Each has its own batch of %d and its own optimizer. "
              "Only gradients travel, and no rank is a master: the busiest of a real run:",
              p->replicas, part);
-    demo_columns(p->d, "bytes of one step", "sent", "received", NULL);
+    demo_columns(p->d, "bytes of one step|sent|received");
     demo_row(p->d, "dp, master|#%lld|#%lld", (long long)p->sent, (long long)p->received);
     demo_row(p->d, "ddp, busiest rank|#%lld|#%lld", (long long)sent, (long long)received);
     demo_fact(p->d, "ddp_sent", json_integer(sent));

@@ -53,7 +53,7 @@ static status show_places(groups *g)
                 "world, and another one in its group.");
     demo_say(d, "All ranks call new_group for each group, in the same order, also for a group that "
                 "they are not in.");
-    demo_columns(d, "in the world", "in the even group", "in the odd group", NULL);
+    demo_columns(d, "in the world|in the even group|in the odd group");
     demo_row(d, "rank %d|%s|%s", d->rank, even, odd);
     return demo_show(d);
 }
@@ -69,7 +69,7 @@ static status show_sums(groups *g)
                 "in it.");
     demo_say(d, "An all-reduce in a group adds up the numbers of its ranks alone. The two groups "
                 "do so at the same time, and do not wait for each other.");
-    demo_columns(d, "in the world", "brings", "sum of its group", "sum of the world", NULL);
+    demo_columns(d, "in the world|brings|sum of its group|sum of the world");
     demo_row(d, "rank %d|#%.17g|#%.17g|#%.17g", d->rank, brought, in_group, in_world);
     return demo_show(d);
 }
@@ -84,7 +84,7 @@ static status show_roots(groups *g)
                 "the others of its group. Rank 0 of the odd group is rank 1 of the world.");
     demo_say(d, "PyTorch asks for this rank by its number in the world: dist.broadcast(x, src=1, "
                 "group=odd). Here, as in MPI, it is the number in the group.");
-    demo_columns(d, "in the world", "has now", NULL);
+    demo_columns(d, "in the world|has now");
     demo_row(d, "rank %d|#%.17g", d->rank, x);
     TRY(demo_show(d));
     demo_begin(d, "What groups are for");

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { IN = 10, OUT = 10, BATCH = 20, WEIGHTS = OUT * IN, COUNT = WEIGHTS + OUT, SHOWN = 4 };
+enum { IN = 10, OUT = 10, BATCH = 20, WEIGHTS = OUT * IN, COUNT = WEIGHTS + OUT };
 #define LR 0.001
 
 /* A sum is taken in float64, and kept as PyTorch does in float32. */
@@ -20,12 +20,6 @@ typedef struct linear {
 static float number(int seed, int i)
 {
     return (float)((i * 7 + seed * 13) % 23 - 11) / 16;
-}
-
-static void fill(linear *net)
-{
-    for (int i = 0; i < COUNT; i++)
-        net->parameters[i] = number(1, i) / 4;
 }
 
 /* Sample `sample` of the rank's batch. */
@@ -64,28 +58,23 @@ static void backward(linear *net, int first, int ranks)
 
 static void tell(demo *d, const char *who, const float values[COUNT])
 {
-    double v[SHOWN];
-    for (int i = 0; i < SHOWN; i++)
-        v[i] = (double)values[i];
-    demo_row(d, "%s|#%.17g|#%.17g|#%.17g|#%.17g", who, v[0], v[1], v[2], v[3]);
-}
-
-/* The same of this rank. */
-static void tell_own(demo *d, const float values[COUNT])
-{
-    char label[32];
-    snprintf(label, sizeof label, "rank %d", d->rank);
-    tell(d, label, values);
+    demo_row(d, "%s|#%.17g|#%.17g|#%.17g|#%.17g", who, (double)values[0], (double)values[1],
+             (double)values[2], (double)values[3]);
 }
 
 static void say_columns(demo *d, const char *what)
 {
-    char name[32];
-    demo_columns(d, "", NULL);
-    for (int i = 0; i < SHOWN; i++) {
-        snprintf(name, sizeof name, "%s[0][%d]", what, i);
-        demo_columns(d, name, NULL);
-    }
+    demo_columns(d, "|%s[0][0]|%s[0][1]|%s[0][2]|%s[0][3]", what, what, what, what);
+}
+
+/* Shows this rank's first ones. */
+static status show_own(demo *d, const char *what, const float values[COUNT])
+{
+    char label[32];
+    snprintf(label, sizeof label, "rank %d", d->rank);
+    say_columns(d, what);
+    tell(d, label, values);
+    return demo_show(d);
 }
 
 static status show_start(demo *d, const linear *net)
@@ -94,16 +83,14 @@ static status show_start(demo *d, const linear *net)
     demo_say(
         d, "The model is a matrix of 10 x 10 weights and 10 biases: 110 numbers. DDP sends rank "
            "0's to all, so all ranks begin with the same ones. Below are the first four weights.");
-    say_columns(d, "weight");
-    tell_own(d, net->parameters);
-    return demo_show(d);
+    return show_own(d, "weight", net->parameters);
 }
 
 static status show_gradients(demo *d, const linear *net)
 {
     demo_begin(d, "loss = MSELoss()(model(x), y)");
     demo_say(d, "Each rank has a batch of its own, 20 samples. So each has another loss.");
-    demo_columns(d, "", "loss", NULL);
+    demo_columns(d, "|loss");
     demo_row(d, "rank %d|#%.17g", d->rank, net->loss);
     TRY(demo_show(d));
     demo_begin(d, "loss.backward(), before the ranks talk");
@@ -114,9 +101,7 @@ static status show_gradients(demo *d, const linear *net)
                  "And each has other gradients. If every rank made its step now, there would be %d "
                  "different models.",
                  d->world_size);
-    say_columns(d, "grad");
-    tell_own(d, net->gradients);
-    return demo_show(d);
+    return show_own(d, "grad", net->gradients);
 }
 
 /* How far two arrays are apart, at most. */
@@ -158,9 +143,7 @@ static status show_average(demo *d, linear *net)
         "Each rank divides its gradients by %d, and the all-reduce adds up those of all ranks. "
         "From here on all ranks have the same ones, to the last bit.",
         d->world_size);
-    say_columns(d, "grad");
-    tell_own(d, net->gradients);
-    TRY(demo_show(d));
+    TRY(show_own(d, "grad", net->gradients));
     backward(&whole, 0, d->world_size);
     demo_begin(d, "The same as one process with all samples");
     demo_say(d,
@@ -186,16 +169,15 @@ static status show_step(demo *d, linear *net)
     demo_say(d, "SGD takes 0.001 of the gradient from each weight. All ranks began with the same "
                 "weights and have the same gradients: so they have the same weights again, and "
                 "nobody had to send them.");
-    say_columns(d, "weight");
-    tell_own(d, net->parameters);
     demo_fact(d, "parameters", list_of(net->parameters));
-    return demo_show(d);
+    return show_own(d, "weight", net->parameters);
 }
 
 status linear_demo(demo *d)
 {
     linear net;
-    fill(&net);
+    for (int i = 0; i < COUNT; i++)
+        net.parameters[i] = number(1, i) / 4;
     TRY(process_group_broadcast(d->group, net.parameters, COUNT, DTYPE_F32, 0, NULL));
     backward(&net, d->rank, 1);
     demo_fact(d, "loss", json_real(net.loss));

@@ -14,14 +14,14 @@ static status show_places(demo *d, const mesh *m)
              "Four ranks lie in two rows and two columns: --mesh=dp=2,pp=2. A row is a pipeline: "
              "each of its ranks has a stage, so together they have one network. The ranks of a "
              "column have the same stage, and other samples.");
-    demo_columns(d, "", "pp 0", "pp 1", NULL);
+    demo_columns(d, "|pp 0|pp 1");
     if (m->model.rank == 0)
         demo_row(d, "dp %d|rank %d|rank %d", m->dp.rank, d->rank, d->rank + 1);
     TRY(demo_show(d));
     demo_begin(d, "Each row and each column is a process group");
     demo_say(d, "So each rank is in three groups, and has a number in each. In PyTorch "
                 "mesh.get_group(\"dp\") is the second of them.");
-    demo_columns(d, "in the world", "along dp", "along pp", NULL);
+    demo_columns(d, "in the world|along dp|along pp");
     demo_row(d, "rank %d|rank %d of %d|rank %d of %d", d->rank, process_group_rank(m->dp.group),
              process_group_world_size(m->dp.group), process_group_rank(m->model.group),
              process_group_world_size(m->model.group));
@@ -39,7 +39,7 @@ static status show_sums(demo *d, const mesh *m)
     demo_begin(d, "A sum along each axis");
     demo_say(d, "Rank r brings 10 to the power of r. So the digits of a sum say whose numbers are "
                 "in it. The two groups along an axis do not wait for each other.");
-    demo_columns(d, "", "brings", "sum along dp", "sum along pp", "sum of the world", NULL);
+    demo_columns(d, "|brings|sum along dp|sum along pp|sum of the world");
     demo_row(d, "rank %d|#%.17g|#%.17g|#%.17g|#%.17g", d->rank, demo_digit(d), sums[0], sums[1],
              sums[2]);
     return demo_show(d);
@@ -78,7 +78,7 @@ static status show_training(demo *d)
 {
     step_span spans[SPANS_MAX];
     demo_begin(d, "What travels along which axis");
-    demo_columns(d, "along", "call", "times", "bytes", "", NULL);
+    demo_columns(d, "along|call|times|bytes|");
     if (d->rank == 0) {
         TRY(training_run_do(d, "--mode=pipeline --nproc-per-node=4 --mesh=dp=2,pp=2 -- "
                                "--batch-size=32 --epochs=1 --limit=128 --no-save-model"));

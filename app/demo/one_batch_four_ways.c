@@ -84,10 +84,10 @@ static status show_losses(one_batch *b)
     char label[32], cell[16], first[16];
     bool same[STEPS];
     demo_begin(b->d, "The loss, as each of them prints it");
-    demo_columns(b->d, "--mode", NULL);
+    demo_columns(b->d, "--mode");
     for (int step = 0; step < STEPS; step++) {
         snprintf(label, sizeof label, "step %d", step + 1);
-        demo_columns(b->d, label, NULL);
+        demo_columns(b->d, "%s", label);
         same[step] = true;
     }
     for (int mode = 0; mode < MODES && b->d->rank == 0; mode++) {
@@ -134,7 +134,7 @@ static status show_weights(one_batch *b)
                    "each addition, and here the gradients of the images are added in another "
                    "order. Nobody promises the same bits in two modes, and none is more right. "
                    "The same command twice gives the same bits.");
-    demo_columns(b->d, "--mode", "largest difference of a weight to single's", NULL);
+    demo_columns(b->d, "--mode|largest difference of a weight to single's");
     for (int mode = 0; mode < MODES && b->d->rank == 0; mode++) {
         double most = distance(b->models[0], b->models[mode]);
         snprintf(text, sizeof text, most > 0 ? "%.2g" : "0: the same bits", most);

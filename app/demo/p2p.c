@@ -65,7 +65,7 @@ static status show_pass(const p2p *p, size_t count, int64_t send_late_ms, int64_
     else
         demo_arrow(d, d->rank, p->peer, "%zu bytes", count);
     snprintf(call, sizeof call, "%s %zu bytes", sends ? "send" : "recv", count);
-    demo_columns(d, "", "call", "begins", "ends", NULL);
+    demo_columns(d, "|call|begins|ends");
     tell(d, call, begins_ms, ends_ms);
     return demo_show(d);
 }
@@ -99,22 +99,16 @@ static status show_blocking(const p2p *p)
     return show_pass(p, LARGE, 0, LATE_MS);
 }
 
-static collective message(const p2p *p, bool sends)
-{
-    return (collective){.kind = sends ? COLLECTIVE_SEND : COLLECTIVE_RECV,
-                        .type = DTYPE_U8,
-                        .in = sends ? p->out : NULL,
-                        .out = sends ? NULL : p->in,
-                        .count = LARGE,
-                        .root = p->peer,
-                        .prescale = 1};
-}
-
 static status show_async(const p2p *p)
 {
     demo *d = p->d;
     bool sends = d->rank == 0;
-    const collective what = message(p, sends);
+    const collective what = {.kind = sends ? COLLECTIVE_SEND : COLLECTIVE_RECV,
+                             .type = DTYPE_U8,
+                             .in = p->out,
+                             .out = p->in,
+                             .count = LARGE,
+                             .root = p->peer};
     work *w;
     int64_t start_ns;
     TRY(begin(p, &start_ns));
@@ -134,36 +128,25 @@ static status show_async(const p2p *p)
              LATE_MS);
     if (sends)
         demo_arrow(d, d->rank, p->peer, "%d bytes", LARGE);
-    demo_columns(d, "", "call", "begins", "ends", NULL);
+    demo_columns(d, "|call|begins|ends");
     tell(d, sends ? "isend" : "irecv", 0, launched_ms);
     tell(d, "wait", waits_ms, ends_ms);
     return demo_show(d);
 }
 
-/* Each sends first, and receives then. */
-static status exchange(const p2p *p, process_group *group, size_t count)
-{
-    TRY(send_bytes(p, group, count));
-    TRY(recv_bytes(p, group, count));
-    return check(p, count);
-}
-
-/* In a group of its own: a failure breaks it. */
+/* Each sends first, and receives then: in a group of its own, as a failure breaks it. */
 static status try_deadlock(const p2p *p, size_t count, double *elapsed_ms, char why[512])
 {
-    demo *d = p->d;
     process_group *group = NULL;
-    process_group_options settings = {.backend = d->opts->backend,
-                                      .rank = d->rank,
-                                      .world_size = d->world_size,
-                                      .store = rendezvous_store(d->rendezvous),
-                                      .master_addr = d->place.master_addr,
-                                      .timeout_ms = DEADLOCK_MS};
     int64_t start_ns;
     TRY(begin(p, &start_ns));
-    TRY(process_group_create(&settings, &group));
+    TRY(demo_open_group(p->d, DEADLOCK_MS, &group));
     start_ns = clock_now_ns();
-    status st = exchange(p, group, count);
+    status st = send_bytes(p, group, count);
+    if (st == STATUS_OK)
+        st = recv_bytes(p, group, count);
+    if (st == STATUS_OK)
+        st = check(p, count);
     *elapsed_ms = demo_since_ms(start_ns);
     snprintf(why, 512, "%s", st == STATUS_OK ? "" : status_text());
     process_group_destroy(group);
@@ -197,10 +180,9 @@ static status show_exchange(const p2p *p, size_t count)
 static status show_batch(const p2p *p)
 {
     demo *d = p->d;
-    const collective both[] = {message(p, true), message(p, false)};
     int64_t start_ns;
     TRY(begin(p, &start_ns));
-    TRY(demo_swap(d, both));
+    TRY(demo_swap(d, p->peer, p->out, p->peer, p->in, LARGE));
     double elapsed_ms = demo_since_ms(start_ns);
     TRY(check(p, LARGE));
     demo_begin(d, "dist.batch_isend_irecv([send, recv])");

@@ -156,7 +156,7 @@ static status show_formats(demo *d)
                 "fraction, which say how exact it is. Half the bits are half the bytes to "
                 "send, and tensor cores multiply them faster. fp16 has the finer steps, bf16 has "
                 "float32's range.");
-    demo_columns(d, "", "exponent", "fraction", "smallest", "largest", "next after 1", NULL);
+    demo_columns(d, "|exponent|fraction|smallest|largest|next after 1");
     for (int i = 0; i < FORMATS; i++) {
         const format *f = &formats[i];
         demo_row(d, "%s|#%d|#%d|#%.17g|#%.17g|%.8g", f->name, f->exponent_bits, f->fraction_bits,
@@ -196,7 +196,7 @@ static status show_gradients(numbers *p)
              "%zu of %zu are not 0. ReLU, pooling or dropout has switched off what the others "
              "learn from.",
              p->d->opts->model, p->steps, p->found_by, n, p->count);
-    demo_columns(p->d, "gradient", "float32", "fp16", "bf16", NULL);
+    demo_columns(p->d, "gradient|float32|fp16|bf16");
     for (size_t i = 0; i < sizeof places / sizeof places[0] && n > 0; i++) {
         float size = p->scaled[(size_t)(places[i].share * (double)(n - 1))];
         demo_row(p->d, "%s|#%.17g|#%.17g|#%.17g", places[i].name, (double)size,
@@ -211,7 +211,7 @@ static status show_rounding(numbers *p)
     demo_begin(p->d, "Rounded to 16 bits");
     demo_say(p->d, "A gradient below half of fp16's smallest number becomes 0: underflow. Its "
                    "weight does not move, as if there had been nothing to learn.");
-    demo_columns(p->d, "", "became 0", NULL);
+    demo_columns(p->d, "|became 0");
     for (int i = F16; i < FORMATS; i++) {
         char fact[24];
         fate f = look_at(p, p->gradients, &formats[i]);
@@ -237,9 +237,11 @@ static status tell_scaled(numbers *p, const format *in, int factor, json_t *fact
 
 static status show_scaling(numbers *p)
 {
-    static const int exponents[] = {0, 4, 8, 12, 16, 24};
+    static const struct {
+        int format, factor;
+    } runs[] = {{F16, 1},       {F16, 1 << 4},  {F16, 1 << 8}, {F16, 1 << 12},
+                {F16, 1 << 16}, {F16, 1 << 24}, {BF16, 1}};
     json_t *facts = json_array();
-    status st = STATUS_OK;
     demo_begin(p->d, "Loss scaling");
     demo_say(p->d, "The loss is multiplied before backward, and so are all gradients. The "
                    "optimizer divides by the same number, in float32. Below is the same batch "
@@ -248,13 +250,11 @@ static status show_scaling(numbers *p)
              "Too large a factor makes infinities. Then torch.amp.GradScaler leaves out the "
              "step and halves the factor; it begins with 65536. --amp=fp16 does the same on a GPU. "
              "bf16 needs no factor, but has the coarser steps.");
-    demo_columns(p->d, "", "loss times", "became 0", "infinite", "off by, in the mean", NULL);
-    for (size_t i = 0; i < sizeof exponents / sizeof exponents[0] && st == STATUS_OK; i++)
-        st = tell_scaled(p, &formats[F16], 1 << exponents[i], facts);
-    if (st == STATUS_OK)
-        st = tell_scaled(p, &formats[BF16], 1, facts);
+    demo_columns(p->d, "|loss times|became 0|infinite|off by, in the mean");
     demo_fact(p->d, "scales", facts);
-    return st == STATUS_OK ? demo_show(p->d) : st;
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
+        TRY(tell_scaled(p, &formats[runs[i].format], runs[i].factor, facts));
+    return demo_show(p->d);
 }
 
 /* Whether a weight that is kept in this format moves in a step. */
@@ -282,7 +282,7 @@ static status show_steps(numbers *p)
              "smaller the learning rate, the more steps are lost. So mixed precision multiplies "
              "in 16 bits and keeps the weights in 32.",
              (double)LR);
-    demo_columns(p->d, "weights kept as", "moved by this step", NULL);
+    demo_columns(p->d, "weights kept as|moved by this step");
     for (int f = 0; f < FORMATS; f++)
         demo_row(p->d, "%s|%.2f %%", formats[f].name,
                  all > 0 ? 100.0 * (double)moved[f] / (double)all : 0);

@@ -28,7 +28,7 @@ static status show_gradients(ps *p)
                    "let the model be one weight.");
     demo_say(p->d,
              "All have the weight %g. Each has another batch, so another gradient:", p->weight);
-    demo_columns(p->d, "", "gradient", NULL);
+    demo_columns(p->d, "|gradient");
     tell(p, p->gradient);
     return demo_show(p->d);
 }
@@ -48,7 +48,7 @@ static status show_push(ps *p)
             TRY(process_group_recv(p->d->group, &got, 1, DTYPE_F64, from, NULL));
             p->mean += got / n;
         }
-        demo_columns(p->d, "", "mean", NULL);
+        demo_columns(p->d, "|mean");
         tell(p, p->mean);
     }
     return demo_show(p->d);
@@ -71,7 +71,7 @@ static status show_pull(ps *p)
             demo_arrow(p->d, p->d->rank, to, "weight %g", p->weight);
         }
     }
-    demo_columns(p->d, "", "weight", NULL);
+    demo_columns(p->d, "|weight");
     tell(p, p->weight);
     demo_fact(p->d, "weight", json_real(p->weight));
     return demo_show(p->d);
@@ -99,7 +99,7 @@ static status train(ps *p, const char *mode)
 static status show_training(ps *p)
 {
     demo_begin(p->d, "The same with a real model");
-    demo_columns(p->d, "--mode", "sent", "received", NULL);
+    demo_columns(p->d, "--mode|sent|received");
     if (p->d->rank == 0) {
         TRY(train(p, "ddp"));
         TRY(train(p, "ps"));
@@ -120,7 +120,7 @@ static status show_scaling(ps *p)
     demo_say(p->d, "The server sends S to each of N - 1 others. A rank of a ring sends 2 (N - 1) / "
                    "N of S (mnist_ddp demo ring). So the server's link is what a large job "
                    "waits for.");
-    demo_columns(p->d, "ranks", "server sends", "rank of a ring sends", NULL);
+    demo_columns(p->d, "ranks|server sends|rank of a ring sends");
     for (int ranks = 2; ranks <= 1024 && p->d->rank == 0; ranks *= ranks < 16 ? 2 : 8)
         demo_row(p->d, "#%d|%4d S|%.3f S", ranks, ranks - 1, 2.0 * (ranks - 1) / ranks);
     return demo_show(p->d);

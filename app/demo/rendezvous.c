@@ -34,11 +34,11 @@ static status show_variables(demo *d)
              "A process cannot guess that it is rank 1 of %d. Who starts it says so, by "
              "environment variables: the launcher, torchrun, or you by hand. Here they are:",
              d->world_size);
-    demo_columns(d, "", NULL);
+    demo_columns(d, "%s", "");
     json_t *cells = json_pack("[o]", json_sprintf("rank %d", d->rank));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = environment_text(names[i]);
-        demo_columns(d, names[i], NULL);
+        demo_columns(d, "%s", names[i]);
         json_array_append_new(cells, json_string(value != NULL ? value : "not set"));
     }
     demo_cells(d, cells);
@@ -52,27 +52,23 @@ static status show_variables(demo *d)
     return demo_show(d);
 }
 
-static store_options options_of(const rendezvous_place *place)
+/* As a client of the store at which they meet; `once`: does not try again. */
+static status connect_to(const rendezvous_place *place, bool once, store **out)
 {
-    return (store_options){.host = place->master_addr,
-                           .port = place->master_port,
-                           .prefix = PREFIX,
-                           .timeout_ms = TIMEOUT_MS,
-                           .connect_timeout_ms = TIMEOUT_MS,
-                           .once = true};
-}
-
-static status connect_once(const rendezvous_place *place, store **out)
-{
-    store_options how = options_of(place);
-    return store_create(&how, out);
+    return store_create(&(store_options){.host = place->master_addr,
+                                         .port = place->master_port,
+                                         .prefix = PREFIX,
+                                         .timeout_ms = TIMEOUT_MS,
+                                         .connect_timeout_ms = TIMEOUT_MS,
+                                         .once = once},
+                        out);
 }
 
 /* What a rank sees that comes now: "a store, with ranks 0, 2", or that nobody serves one. */
 static status look(const rendezvous_place *place, char found[FOUND_BYTES])
 {
     store *client = NULL;
-    status st = connect_once(place, &client);
+    status st = connect_to(place, true, &client);
     if (st == STATUS_REFUSED) {
         snprintf(found, FOUND_BYTES, "connection refused");
         return STATUS_OK;
@@ -110,9 +106,7 @@ static status await_turn(const demo *d, const rendezvous_place *place)
         return store_wait(rendezvous_store(d->rendezvous), LOOKED, TIMEOUT_MS);
     if (turn == 0)
         return STATUS_OK;
-    store_options how = options_of(place);
-    how.once = false;
-    TRY(store_create(&how, &client));
+    TRY(connect_to(place, false, &client));
     for (int rank = 0; rank < d->world_size && st == STATUS_OK; rank++)
         if (turn_of(d, rank) < turn)
             st = store_wait(client, keys_make("join/", KEYS_RECORD, rank).text, TIMEOUT_MS);
@@ -140,7 +134,7 @@ static status show_meeting(demo *d, const rendezvous_place *place, rendezvous **
              STEP_MS, d->world_size - 1);
     demo_say(d, "All leave at the same moment, after the last one has come. Who was early has "
                 "waited. That is why a job stands still if one rank was never started.");
-    demo_columns(d, "", "came at", "left at", "found", NULL);
+    demo_columns(d, "|came at|left at|found");
     demo_row(d, "rank %d|%.0f ms|%.0f ms|%s", d->rank, came_ms, left_ms, found);
     return demo_show(d);
 }
@@ -192,7 +186,7 @@ static status show_keys(demo *d, const rendezvous_place *place)
              "was started again. So two jobs cannot take each other's keys.",
              RUN_ID);
     if (d->rank == 0) {
-        st = connect_once(place, &client);
+        st = connect_to(place, true, &client);
         if (st == STATUS_OK)
             st = tell_keys(d, client);
         store_destroy(client);

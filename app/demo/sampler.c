@@ -47,7 +47,7 @@ static status show_epoch(demo *d, int64_t epoch, const char *title, const char *
     TRY(deal(d, epoch, d->opts->shuffle, indices, &plan));
     demo_begin(d, "%s", title);
     demo_say(d, "%s", why);
-    demo_columns(d, "", "samples", NULL);
+    demo_columns(d, "|samples");
     tell(d, indices, &plan);
     return demo_show(d);
 }
@@ -80,7 +80,7 @@ static status show_in_order(demo *d)
                  "All ranks must make equally many steps, or one would wait for ever in an "
                  "all-reduce. So each gets %u, and --drop-last leaves out %u.",
                  plan.per_rank, plan.dropped);
-    demo_columns(d, "", "samples", NULL);
+    demo_columns(d, "|samples");
     tell(d, indices, &plan);
     demo_fact(d, "per_rank", json_integer(plan.per_rank));
     demo_fact(d, "padded", json_integer(plan.padded));

@@ -44,7 +44,7 @@ static status show_open(shown_store *s)
                 "set and get.");
     demo_say(d, "Every job has one. The launcher serves it, or rank 0, at MASTER_ADDR and "
                 "MASTER_PORT.");
-    demo_columns(d, "", "is_master", NULL);
+    demo_columns(d, "|is_master");
     demo_row(d, "rank %d|%s", d->rank, d->rank == 0 ? "True" : "False");
     return demo_show(d);
 }
@@ -52,7 +52,7 @@ static status show_open(shown_store *s)
 /* "rank 1 | get("first_key") | 0 ms | 301 ms | first_value" */
 static void tell(demo *d, const char *call, double begins_ms, double ends_ms, const char *result)
 {
-    demo_columns(d, "", "call", "begins", "ends", "result", NULL);
+    demo_columns(d, "|call|begins|ends|result");
     demo_row(d, "rank %d|%s|%.0f ms|%.0f ms|%s", d->rank, call, begins_ms, ends_ms, result);
 }
 
@@ -114,7 +114,7 @@ static status show_add(shown_store *s)
                 "they came.");
     demo_say(d, "Whoever gets %d is the last. That is how ranks count themselves when they meet.",
              d->world_size);
-    demo_columns(d, "", "its add returned", "in the end it is", NULL);
+    demo_columns(d, "|its add returned|in the end it is");
     demo_row(d, "rank %d|#%lld|#%lld", d->rank, (long long)result, (long long)now);
     return demo_show(d);
 }
@@ -133,7 +133,7 @@ static status show_compare(shown_store *s)
     demo_say(d, "Set it if it is not there yet. All ranks try at the same time, each with its own "
                 "name. The first one wins, and all see the same winner. Who that is may change "
                 "from run to run.");
-    demo_columns(d, "", "wants to set", "it holds", NULL);
+    demo_columns(d, "|wants to set|it holds");
     demo_row(d, "%s|%s|%s", own, own, (const char *)holds);
     free(holds);
     TRY(demo_show(d));

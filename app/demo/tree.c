@@ -46,7 +46,7 @@ static status receive_value(tree *t, int from, double *out)
 
 static void tell_value(const tree *t, bool changed)
 {
-    demo_columns(t->d, "", "number", NULL);
+    demo_columns(t->d, "|number");
     demo_row(t->d, "rank %d|%.0f%s", t->d->rank, t->value, changed ? "*" : " ");
 }
 
@@ -106,13 +106,12 @@ static status show_end(tree *t)
              "bytes: rank 0 as often as the tree has levels. In a ring nobody sends more than "
              "twice the array.",
              2 * t->levels, sizeof t->value);
-    demo_columns(t->d, "", "bytes sent", "bytes received", "same as all_reduce", NULL);
+    demo_columns(t->d, "|bytes sent|bytes received|same as all_reduce");
     demo_row(t->d, "rank %d|#%lld|#%lld|%s", t->d->rank, (long long)t->sent_bytes,
              (long long)t->received_bytes, same ? "yes" : "NO");
     demo_fact(t->d, "steps", json_integer(2 * t->levels));
     demo_fact(t->d, "bytes_sent", json_integer(t->sent_bytes));
-    TRY(demo_show(t->d));
-    return same ? STATUS_OK : FAIL(STATUS_DEVICE, "the tree's sum is not that of all_reduce");
+    return demo_show_proof(t->d, same, "the tree's sum is not that of all_reduce");
 }
 
 static status show_comparison(tree *t)
@@ -121,7 +120,7 @@ static status show_comparison(tree *t)
     demo_say(t->d,
              "For an array of S bytes. A small array is a matter of steps: a tree. A large one is "
              "a matter of bytes: a ring.");
-    demo_columns(t->d, "ranks", "steps, tree", "steps, ring", "most sent, tree", "ring", NULL);
+    demo_columns(t->d, "ranks|steps, tree|steps, ring|most sent, tree|ring");
     for (int ranks = 2; ranks <= 1024 && t->d->rank == 0; ranks *= ranks < 16 ? 2 : 8)
         demo_row(t->d, "#%d|#%d|#%d|%d S|%.3f S", ranks, 2 * levels_of(ranks), 2 * (ranks - 1),
                  levels_of(ranks), 2.0 * (ranks - 1) / ranks);

@@ -67,7 +67,7 @@ static status show_ranks(demo *d)
     demo_say(d, "%s", d->child.line);
     demo_say(d, "It gives each process its place by environment variables, as torchrun does. The "
                 "lowest and the highest on each node are:");
-    demo_columns(d, "NODE_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE", NULL);
+    demo_columns(d, "NODE_RANK|LOCAL_RANK|RANK|WORLD_SIZE");
     demo_fact(d, "ranks", json_integer(tell_nodes(d, d->child.out)));
     TRY(demo_show(d));
     demo_begin(d, "A rank is not the number of a GPU");

@@ -9,10 +9,11 @@
 
 enum { RANKS_MAX = 4, ROW_BYTES = 16 * RANKS_MAX };
 
+static const double START[] = {0, 9, 99, 999, 9999}; /* all parameters, with so many ranks */
+
 /* One rank. Of sums and state it has number `rank` alone. */
 typedef struct zero {
     demo *d;
-    double start; /* of all parameters */
     double parameters[RANKS_MAX], gradients[RANKS_MAX], sums[RANKS_MAX], state[RANKS_MAX];
 } zero;
 
@@ -31,7 +32,7 @@ static status show_arrays(zero *z, const double *gradients)
 {
     demo *d = z->d;
     char rows[3][ROW_BYTES];
-    demo_columns(d, "", "parameters", "gradients", "state", NULL);
+    demo_columns(d, "|parameters|gradients|state");
     demo_row(d, "rank %d|%s|%s|%s", d->rank, list(z, z->parameters, -1, rows[0]),
              list(z, gradients, gradients == z->gradients ? -1 : d->rank, rows[1]),
              list(z, z->state, d->rank, rows[2]));
@@ -41,10 +42,8 @@ static status show_arrays(zero *z, const double *gradients)
 static status show_start(zero *z)
 {
     demo *d = z->d;
-    for (int i = 0; i < d->world_size; i++)
-        z->start = 10 * z->start + 9;
     for (int i = 0; i < d->world_size; i++) {
-        z->parameters[i] = z->start;
+        z->parameters[i] = START[d->world_size];
         z->gradients[i] = (i + 1) * demo_digit(d);
     }
     demo_begin(d, "The optimizer's state in slices");
@@ -102,7 +101,7 @@ static status check(const zero *z)
     memcpy(sums, z->gradients, sizeof sums);
     TRY(process_group_all_reduce(z->d->group, sums, n, DTYPE_F64, REDUCE_SUM, NULL));
     for (size_t i = 0; i < n; i++)
-        sums[i] = z->start - sums[i];
+        sums[i] = START[n] - sums[i];
     return memcmp(sums, z->parameters, sizeof *sums * n) == 0
                ? STATUS_OK
                : FAIL(STATUS_DEVICE, "slices have not the parameters of all_reduce");
@@ -152,7 +151,7 @@ static status show_costs(demo *d)
     demo_say(d, "mnist_ddp train --mode=zero1 trains with slices. PyTorch's "
                 "ZeroRedundancyOptimizer leaves the all-reduce to DDP, and broadcasts its slices "
                 "after the step: so it moves more.");
-    demo_columns(d, "", "parameters", "gradients", "state", "bytes sent", NULL);
+    demo_columns(d, "|parameters|gradients|state|bytes sent");
     for (size_t i = 0; i < sizeof MODES / sizeof MODES[0]; i++)
         tell_mode(d, &MODES[i], (parameters + n - 1) / n);
     return demo_show(d);
