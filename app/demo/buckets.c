@@ -8,12 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    STEPS = 8,
-    SPANS_MAX = 2048,
-    BAR = 40,
-    DELAY_MS = 10,
-};
+enum { STEPS = 8, SPANS_MAX = 2048, BAR = 40, DELAY_MS = 10 };
 
 typedef struct buckets {
     demo *d;

@@ -1,48 +1,25 @@
 /* new_group: some of the ranks make a group of their own, and have other numbers in it. */
 #include "app/demo/demo.h"
 
-#include <stdio.h>
+enum { RANKS_MAX = 7, GROUPS = 2 };
 
-enum { RANKS_MAX = 7, GROUPS = 2, PLACE_BYTES = 32 };
-
-/* Group g has the ranks g, g + 2, g + 4 ... */
-typedef struct groups {
-    demo *d;
-    process_group *of[GROUPS]; /* NULL: this rank is not in it */
-} groups;
-
-static status open_groups(groups *g)
+/* Group g has the ranks g, g + 2, g + 4 ... *own: the one that this rank is in. */
+static status open_groups(demo *d, process_group **own)
 {
-    for (int i = 0; i < GROUPS; i++) {
+    for (int g = 0; g < GROUPS; g++) {
+        process_group *made = NULL;
         int ranks[RANKS_MAX], n = 0;
-        for (int rank = i; rank < g->d->world_size; rank += GROUPS)
+        for (int rank = g; rank < d->world_size; rank += GROUPS)
             ranks[n++] = rank;
-        const sub_group what = {.ranks = ranks, .n = n};
-        TRY(process_group_new_group(g->d->group, &what, &g->of[i]));
+        TRY(process_group_new_group(d->group, &(sub_group){.ranks = ranks, .n = n}, &made));
+        if (d->rank % GROUPS == g)
+            *own = made;
     }
     return STATUS_OK;
 }
 
-/* The one that this rank is in. */
-static process_group *own(const groups *g)
+static status show_places(demo *d, process_group *own)
 {
-    return g->of[g->d->rank % GROUPS];
-}
-
-static void name_place(const process_group *group, char out[PLACE_BYTES])
-{
-    snprintf(out, PLACE_BYTES, "-");
-    if (group != NULL)
-        snprintf(out, PLACE_BYTES, "rank %d of %d", process_group_rank(group),
-                 process_group_world_size(group));
-}
-
-static status show_places(groups *g)
-{
-    demo *d = g->d;
-    char even[PLACE_BYTES], odd[PLACE_BYTES];
-    name_place(g->of[0], even);
-    name_place(g->of[1], odd);
     demo_begin(d, "dist.new_group([0, 2, ...]) and dist.new_group([1, 3, ...])");
     demo_say(d,
              "init_process_group makes one group of all %d ranks, the world. new_group makes a "
@@ -54,15 +31,15 @@ static status show_places(groups *g)
     demo_say(d, "All ranks call new_group for each group, in the same order, also for a group that "
                 "they are not in.");
     demo_columns(d, "in the world|in the even group|in the odd group");
-    demo_row(d, "rank %d|%s|%s", d->rank, even, odd);
+    demo_row(d, d->rank % 2 == 0 ? "rank %d|rank %d of %d|-" : "rank %d|-|rank %d of %d", d->rank,
+             process_group_rank(own), process_group_world_size(own));
     return demo_show(d);
 }
 
-static status show_sums(groups *g)
+static status show_sums(demo *d, process_group *own)
 {
-    demo *d = g->d;
     double brought = demo_digit(d), in_group = brought, in_world = brought;
-    TRY(process_group_all_reduce(own(g), &in_group, 1, DTYPE_F64, REDUCE_SUM, NULL));
+    TRY(process_group_all_reduce(own, &in_group, 1, DTYPE_F64, REDUCE_SUM, NULL));
     TRY(process_group_all_reduce(d->group, &in_world, 1, DTYPE_F64, REDUCE_SUM, NULL));
     demo_begin(d, "dist.all_reduce(x, group=group)");
     demo_say(d, "Rank r brings 10 to the power of r. So the digits of a sum say whose numbers are "
@@ -74,11 +51,10 @@ static status show_sums(groups *g)
     return demo_show(d);
 }
 
-static status show_roots(groups *g)
+static status show_roots(demo *d, process_group *own)
 {
-    demo *d = g->d;
     double x = d->rank;
-    TRY(process_group_broadcast(own(g), &x, 1, DTYPE_F64, 0, NULL));
+    TRY(process_group_broadcast(own, &x, 1, DTYPE_F64, 0, NULL));
     demo_begin(d, "A broadcast from rank 0 of each group");
     demo_say(d, "Each rank begins with its number in the world. Rank 0 of each group sends it to "
                 "the others of its group. Rank 0 of the odd group is rank 1 of the world.");
@@ -94,22 +70,21 @@ static status show_roots(groups *g)
     return demo_show(d);
 }
 
-static status show_all(groups *g)
+static status show_all(demo *d, process_group **own)
 {
-    TRY(open_groups(g));
-    TRY(show_places(g));
-    TRY(show_sums(g));
-    return show_roots(g);
+    TRY(open_groups(d, own));
+    TRY(show_places(d, *own));
+    TRY(show_sums(d, *own));
+    return show_roots(d, *own);
 }
 
 status groups_demo(demo *d)
 {
-    groups g = {.d = d};
+    process_group *own = NULL;
     status_kept cause;
-    status st = show_all(&g);
+    status st = show_all(d, &own);
     status_keep(&cause);
-    for (int i = 0; i < GROUPS; i++)
-        process_group_destroy(g.of[i]);
+    process_group_destroy(own);
     status_restore(&cause);
     return st;
 }

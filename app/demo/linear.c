@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { IN = 10, OUT = 10, BATCH = 20, WEIGHTS = OUT * IN, COUNT = WEIGHTS + OUT };
 #define LR 0.001

@@ -74,38 +74,21 @@ static status show_start(one_batch *b)
 }
 
 /* As metrics.jsonl has it, with all its digits. */
-static void print_loss(double loss, char out[16])
-{
-    snprintf(out, 16, "%.7g", loss);
-}
-
 static status show_losses(one_batch *b)
 {
-    char label[32], cell[16], first[16];
-    bool same[STEPS];
+    char rows[MODES][64];
+    bool same = true;
     demo_begin(b->d, "The loss, as each of them prints it");
-    demo_columns(b->d, "--mode");
-    for (int step = 0; step < STEPS; step++) {
-        snprintf(label, sizeof label, "step %d", step + 1);
-        demo_columns(b->d, "%s", label);
-        same[step] = true;
-    }
+    demo_columns(b->d, "--mode|step 1|step 2|step 3");
     for (int mode = 0; mode < MODES && b->d->rank == 0; mode++) {
-        json_t *cells = json_array(), *all = json_array();
-        json_array_append_new(cells, json_string(MODE_NAMES[mode]));
-        for (int step = 0; step < STEPS; step++) {
-            print_loss(b->losses[mode][step], cell);
-            print_loss(b->losses[0][step], first);
-            same[step] = same[step] && strcmp(cell, first) == 0;
-            json_array_append_new(cells, json_string(cell));
-            json_array_append_new(all, json_real(b->losses[mode][step]));
-        }
-        demo_cells(b->d, cells);
-        demo_fact(b->d, MODE_NAMES[mode], all);
+        const double *loss = b->losses[mode];
+        snprintf(rows[mode], sizeof rows[mode], "%.7g|%.7g|%.7g", loss[0], loss[1], loss[2]);
+        same = same && strcmp(rows[mode], rows[0]) == 0;
+        demo_row(b->d, "%s|%s", MODE_NAMES[mode], rows[mode]);
+        demo_fact(b->d, MODE_NAMES[mode], json_pack("[f, f, f]", loss[0], loss[1], loss[2]));
     }
-    bool all_same = same[0] && same[1] && same[2];
-    demo_say(b->d, all_same ? "All are the same, to the last of the digits that are printed."
-                            : "Some differ in the last digits. The next page says why.");
+    demo_say(b->d, same ? "All are the same, to the last of the digits that are printed."
+                        : "Some differ in the last digits. The next page says why.");
     return demo_show(b->d);
 }
 

@@ -257,13 +257,6 @@ static status show_scaling(numbers *p)
     return demo_show(p->d);
 }
 
-/* Whether a weight that is kept in this format moves in a step. */
-static bool moves(const format *in, float weight, float gradient)
-{
-    float before = in->round(weight);
-    return half_bits_of(in->round(before - LR * gradient)) != half_bits_of(before);
-}
-
 static status show_steps(numbers *p)
 {
     int64_t moved[FORMATS] = {0}, all = 0;
@@ -272,8 +265,11 @@ static status show_steps(numbers *p)
         if (!(fabsf(p->gradients[i]) > 0))
             continue;
         all++;
-        for (int f = 0; f < FORMATS; f++)
-            moved[f] += moves(&formats[f], p->scaled[i], p->gradients[i]) ? 1 : 0;
+        for (int f = 0; f < FORMATS; f++) {
+            float before = formats[f].round(p->scaled[i]);
+            float after = formats[f].round(before - LR * p->gradients[i]);
+            moved[f] += half_bits_of(after) != half_bits_of(before) ? 1 : 0;
+        }
     }
     demo_begin(p->d, "Why the weights stay float32");
     demo_say(p->d,

@@ -14,7 +14,6 @@
 #include <string.h>
 
 enum {
-    RANKS_MAX = 7,
     STEP_MS = 250,
     TIMEOUT_MS = 30000,
     NUMBER_BYTES = 16,

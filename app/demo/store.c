@@ -16,29 +16,20 @@ typedef struct shown_store {
     store *client;
 } shown_store;
 
-/* Rank 0 serves it, and publishes the port. */
-static status serve(shown_store *s, int *port)
-{
-    char text[PORT_BYTES];
-    if (s->d->rank == 0)
-        TRY(store_server_create(s->d->place.master_addr, 0, &s->server));
-    snprintf(text, sizeof text, "%d", s->server != NULL ? store_server_port(s->server) : 0);
-    TRY(demo_share(s->d, "demo/store/port", text, sizeof text));
-    *port = atoi(text);
-    return STATUS_OK;
-}
-
 static status show_open(shown_store *s)
 {
     demo *d = s->d;
-    int port;
-    TRY(serve(s, &port));
+    char port[PORT_BYTES];
+    if (d->rank == 0)
+        TRY(store_server_create(d->place.master_addr, 0, &s->server));
+    snprintf(port, sizeof port, "%d", s->server != NULL ? store_server_port(s->server) : 0);
+    TRY(demo_share(d, "demo/store/port", port, sizeof port));
     TRY(store_create(&(store_options){.host = d->place.master_addr,
-                                      .port = port,
+                                      .port = atoi(port),
                                       .timeout_ms = TIMEOUT_MS,
                                       .connect_timeout_ms = TIMEOUT_MS},
                      &s->client));
-    demo_begin(d, "TCPStore(\"%s\", %d, %d, is_master)", d->place.master_addr, port, d->world_size);
+    demo_begin(d, "TCPStore(\"%s\", %s, %d, is_master)", d->place.master_addr, port, d->world_size);
     demo_say(d, "A store is a table of keys and values that all ranks see. One process serves it "
                 "at a port, here rank 0: is_master is True there. The others connect, and all may "
                 "set and get.");
@@ -84,14 +75,13 @@ static status show_get(shown_store *s)
 static status show_wait(shown_store *s)
 {
     demo *d = s->d;
-    const char *why = "";
     int64_t start_ns;
     TRY(demo_begin_together(s->d, &start_ns));
     status st = store_wait(s->client, "second_key", WAIT_MS);
     double ends_ms = demo_since_ms(start_ns);
     if (st == STATUS_OK)
         return FAIL(STATUS_DEVICE, "the key that nobody has set is there");
-    why = status_text();
+    const char *why = status_text();
     demo_begin(d, "store.wait([\"second_key\"], timedelta(milliseconds=%d))", WAIT_MS);
     demo_say(d, "Nobody sets this key. Every wait has a deadline, else a rank whose partner is "
                 "dead would wait for ever. After it the wait fails:");
