@@ -91,8 +91,7 @@ static status check_ranks(const options *opts)
 /* Devices that share a network, or else a step. */
 static status check_count(const options *opts, int world_size)
 {
-    const strategy_ops *ops = ops_of(opts);
-    const strategy_facts *how = &ops->facts;
+    const strategy_facts *how = strategy_of(opts);
     mesh placed;
     TRY(strategy_place(opts, 0, world_size, &placed));
     int n = how->axis != NULL ? placed.model.world_size : world_size;
@@ -103,15 +102,15 @@ static status check_count(const options *opts, int world_size)
         return STATUS_OK;
     model_kind kind = MODEL_MLP;
     TRY(model_kind_parse(opts->model, &kind));
-    if (ops->replicas != NULL)
-        TRY(ops->replicas(opts, &n));
+    if (how->has_replicas)
+        TRY(strategy_replicas(opts, &n));
     if (n > how->most(kind))
         return FAIL(STATUS_INVALID,
                     "--mode=%s: --model=%s can be cut for %d %ss at most, this job has %d: give "
                     "%d in all, as by --%s=%d%s",
                     how->name, opts->model, how->most(kind), how->unit, n, how->most(kind),
-                    ops->replicas != NULL ? "replicas" : "nproc-per-node", how->most(kind),
-                    ops->replicas != NULL ? "" : ", or several rows of ranks with --mesh");
+                    how->has_replicas ? "replicas" : "nproc-per-node", how->most(kind),
+                    how->has_replicas ? "" : ", or several rows of ranks with --mesh");
     return STATUS_OK;
 }
 
@@ -150,20 +149,29 @@ status strategy_check(const options *opts, int world_size)
     if (opts->sync_every > 1 && !is_ddp)
         return FAIL(STATUS_INVALID, "--sync-every=%lld is for --mode=ddp: here it is %s",
                     (long long)opts->sync_every, mode);
-    if (ops->replicas != NULL)
+    if (ops->facts.has_replicas)
         TRY(check_devices(opts, world_size));
     TRY(check_count(opts, world_size));
     TRY(check_sharing(opts));
     if (ops->check != NULL)
         TRY(ops->check(opts, world_size));
-    return ops->replicas != NULL ? STATUS_OK : check_ranks(opts);
+    return ops->facts.has_replicas ? STATUS_OK : check_ranks(opts);
 }
+
+enum { CPU_REPLICAS = 2 };
 
 status strategy_replicas(const options *opts, int *out)
 {
-    const strategy_ops *ops = ops_of(opts);
+    int gpus = 0;
     *out = 1;
-    return ops->replicas != NULL ? ops->replicas(opts, out) : STATUS_OK;
+    if (!strategy_of(opts)->has_replicas)
+        return STATUS_OK;
+    if (opts->replicas < 0)
+        TRY(device_list_count(opts, &gpus));
+    *out = opts->replicas > 0 ? (int)opts->replicas : gpus > 0 ? gpus : CPU_REPLICAS;
+    if (*out > REPLICAS_MAX)
+        return FAIL(STATUS_INVALID, "%d replicas: at most %d", *out, (int)REPLICAS_MAX);
+    return STATUS_OK;
 }
 
 bool strategy_can_commit(const options *opts)
@@ -209,22 +217,6 @@ network_share strategy_network(const rank_context *rank)
     if (ops->network != NULL)
         ops->network(rank, &share);
     return share;
-}
-
-/* What strategies with several devices in one process share. */
-
-enum { CPU_REPLICAS = 2 };
-
-status strategy_devices_count(const options *opts, int *out)
-{
-    int gpus = 0;
-    if (opts->replicas < 0)
-        TRY(device_list_count(opts, &gpus));
-    int n = opts->replicas > 0 ? (int)opts->replicas : gpus > 0 ? gpus : CPU_REPLICAS;
-    if (n > REPLICAS_MAX)
-        return FAIL(STATUS_INVALID, "%d replicas: at most %d", n, (int)REPLICAS_MAX);
-    *out = n;
-    return STATUS_OK;
 }
 
 /* What strategies share that cut the model. */
@@ -295,20 +287,28 @@ status strategy_ranks_share_parameters(rank_context *rank, void *self, int root)
                            : STATUS_OK;
 }
 
-status strategy_ranks_average(rank_context *rank, float *values, size_t count, const char *label)
+/* NULL: there is nobody to sum with. */
+static status sum(rank_context *rank, process_group *group, float *values, size_t count,
+                  float prescale, const char *label)
 {
-    const collective mean = {.kind = COLLECTIVE_ALL_REDUCE,
-                             .op = REDUCE_SUM,
-                             .type = DTYPE_F32,
-                             .in = values,
-                             .out = values,
-                             .count = count,
-                             .prescale = 1.0f / (float)rank->mesh.dp.world_size,
-                             .label = label};
-    if (rank->mesh.dp.group == NULL)
+    const collective c = {.kind = COLLECTIVE_ALL_REDUCE,
+                          .op = REDUCE_SUM,
+                          .type = DTYPE_F32,
+                          .in = values,
+                          .out = values,
+                          .count = count,
+                          .prescale = prescale,
+                          .label = label};
+    if (group == NULL)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
-    return process_group_run(rank->mesh.dp.group, &mean, rank->dev->stream);
+    return process_group_run(group, &c, rank->dev->stream);
+}
+
+status strategy_ranks_average(rank_context *rank, float *values, size_t count, const char *label)
+{
+    return sum(rank, rank->mesh.dp.group, values, count, 1.0f / (float)rank->mesh.dp.world_size,
+               label);
 }
 
 status strategy_ranks_average_gradients(rank_context *rank)
@@ -320,15 +320,7 @@ status strategy_ranks_average_gradients(rank_context *rank)
 status strategy_ranks_sum_wish(rank_context *rank)
 {
     float *wish = rank->gradients + network_count(rank->net);
-    const collective c = {.kind = COLLECTIVE_ALL_REDUCE,
-                          .op = REDUCE_SUM,
-                          .type = DTYPE_F32,
-                          .in = wish,
-                          .out = wish,
-                          .count = PREEMPT_FLOATS,
-                          .label = "the wish to stop"};
-    TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
-    return process_group_run(rank->mesh.model.group, &c, rank->dev->stream);
+    return sum(rank, rank->mesh.model.group, wish, PREEMPT_FLOATS, 0, "the wish to stop");
 }
 
 float *strategy_ranks_arena(const rank_context *rank, size_t arena)

@@ -48,6 +48,7 @@ typedef struct strategy_facts {
     const char *unit;          /* what has threads and a part of the batch: "rank", "replica" */
     const char *group_backend; /* for the process group among the ranks; NULL: --backend */
     bool is_one_process;       /* it does all of the work: its --batch-size is the whole batch */
+    bool has_replicas;         /* devices of one process: --replicas */
     bool is_central;           /* gradients are added up in one place, in an order of its own: other
                                   numbers of devices give other bits */
     const char *alone;         /* why one rank makes no sense; NULL: it does */
@@ -102,8 +103,8 @@ const strategy_facts *strategy_of(const options *opts);
  * `world_size` ranks. */
 status strategy_check(const options *opts, int world_size);
 
-/* Devices of one process that share its batches: 1, but with --mode=dp. STATUS_INVALID if there
- * would be too many. */
+/* Devices of one process: as many as --replicas says, else one per GPU, else 2 on the CPU; 1 but
+ * with --mode=dp and model. STATUS_INVALID if there would be too many. */
 status strategy_replicas(const options *opts, int *out);
 
 /* Whether each of its ranks has all state, and its step is train_step's (strategy.c): then a run

@@ -11,7 +11,6 @@
 #include "app/train/rank_context.h"
 #include "app/train/strategy_ops.h"
 #include "base/clock.h"
-#include "base/memory.h"
 #include "base/thread.h"
 #include "dist/backends/local/backend_local.h"
 #include "dist/chunk.h"
@@ -25,7 +24,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -44,14 +42,7 @@ typedef struct task {
     bool begins_step;
     step_plan plan; /* the step's */
     int n;          /* samples of the whole batch */
-    int group;
 } task;
-
-/* The first `n` replicas: those in use for batches of one size. */
-typedef struct replica_group {
-    int n;
-    local_hub *hub; /* NULL: they meet through the store */
-} replica_group;
 
 struct replicas;
 
@@ -77,23 +68,21 @@ typedef struct replica {
 } replica;
 
 typedef struct replicas {
-    int n, chunk;                /* chunk: samples of the largest */
-    int batches[REPLICA_GROUPS]; /* samples of a full batch and of an epoch's last; 0: there is none
-                                 */
-    int n_groups;
-    replica_group groups[REPLICA_GROUPS];
-    replica members[REPLICAS_MAX]; /* the first one is the master */
+    int n, chunk;                    /* chunk: samples of the largest */
+    int batches[REPLICA_GROUPS];     /* samples of a full batch and of an epoch's last; 0: none */
+    int in_use[REPLICA_GROUPS];      /* the first replicas, for such a batch; 0: as for the other */
+    local_hub *hubs[REPLICA_GROUPS]; /* NULL: they meet through the store */
+    replica members[REPLICAS_MAX];   /* the first one is the master */
     network_options network;
-    char backend[8];
+    const char *backend;
     store_server *server; /* for the groups that meet through it; NULL */
     int64_t timeout_ms;
     bool ready; /* all have what they need: until then they open libraries, which takes longer */
     rank_context *rank;     /* the master */
     float *logits;          /* (batch, 10): all replicas', in the master's memory */
     unsigned char *dlogits; /* (batch): rows of network_dlogits_row_bytes() */
-    step_plan plan;         /* for the step that the next batch begins */
-    bool begins_step;
-    int started; /* threads */
+    task next;              /* for the next batch */
+    int started;            /* threads */
 
     pthread_mutex_t lock; /* guards the tasks and what members say of them */
     pthread_cond_t changed;
@@ -132,7 +121,7 @@ static void end_stuck(void *ctx, status st)
 static status interrupted(void *ctx)
 {
     const replica *r = ctx;
-    for (int group = 0; group < r->all->n_groups; group++)
+    for (int group = 0; group < REPLICA_GROUPS; group++)
         if (r->groups[group] != NULL)
             TRY(process_group_check(r->groups[group]));
     return STATUS_OK;
@@ -147,15 +136,6 @@ static status open_trace(replica *r)
     snprintf(name, sizeof name, "replica %d", r->index);
     TRY(trace_lane_open(spans, name, TRACE_NESTED, &lane));
     return device_trace(r->dev, spans, lane);
-}
-
-static status open_transfers(replica *r)
-{
-    char name[TRACE_LANE_NAME_BYTES];
-    snprintf(name, sizeof name, "transfers of replica %d", r->index);
-    return r->lane != NULL
-               ? STATUS_OK
-               : trace_lane_open(r->all->rank->trace.spans, name, TRACE_OVERLAPPING, &r->lane);
 }
 
 /* Device and network. */
@@ -258,26 +238,27 @@ static status open_keys(replica *r, int group)
                            .timeout_ms = r->all->timeout_ms,
                            .connect_timeout_ms = r->all->timeout_ms,
                            .describe = ""};
-    return r->keys[group] != NULL ? STATUS_OK : store_create(&where, &r->keys[group]);
+    return store_create(&where, &r->keys[group]);
 }
 
-/* Opens this replica's process groups, one per replica_group that it belongs to. */
+/* Opens this replica's process groups. */
 static status replica_join(replica *r, const task *t)
 {
     (void)t;
     replicas *all = r->all;
-    TRY(open_transfers(r));
-    for (int group = 0; group < all->n_groups; group++) {
-        const replica_group *members = &all->groups[group];
-        if (r->index >= members->n || members->n < 2)
+    char name[TRACE_LANE_NAME_BYTES];
+    snprintf(name, sizeof name, "transfers of replica %d", r->index);
+    TRY(trace_lane_open(all->rank->trace.spans, name, TRACE_OVERLAPPING, &r->lane));
+    for (int group = 0; group < REPLICA_GROUPS; group++) {
+        if (r->index >= all->in_use[group] || all->in_use[group] < 2)
             continue;
         if (all->server != NULL)
             TRY(open_keys(r, group));
         process_group_options settings = {.backend = all->backend,
                                           .rank = r->index,
-                                          .world_size = members->n,
+                                          .world_size = all->in_use[group],
                                           .store = r->keys[group],
-                                          .hub = members->hub,
+                                          .hub = all->hubs[group],
                                           .timeout_ms = all->timeout_ms,
                                           .device = r->dev,
                                           .stuck = end_stuck,
@@ -288,6 +269,12 @@ static status replica_join(replica *r, const task *t)
     r->dev->interrupted = interrupted;
     r->dev->interrupted_ctx = r;
     return STATUS_OK;
+}
+
+/* The group for batches of `n` samples. */
+static int group_of(const replicas *all, int n)
+{
+    return chunk_count(n, all->n) == all->in_use[0] ? 0 : 1;
 }
 
 static void arrive(replica *r, replica_point point)
@@ -308,9 +295,10 @@ static status reduce_gradients(process_group *group, network *net, device_stream
  * as one: these transfers do no arithmetic. */
 static status work_on_chunk(replica *r, const task *t)
 {
-    if (r->index >= r->all->groups[t->group].n)
+    int which = group_of(r->all, t->n);
+    if (r->index >= r->all->in_use[which])
         return STATUS_OK;
-    process_group *group = r->groups[t->group];
+    process_group *group = r->groups[which];
     device_stream *stream = r->dev->stream;
     size_t count = network_count(r->net);
     int rows = chunk_rows(t->n, r->all->n, r->index);
@@ -334,41 +322,28 @@ static status work_on_chunk(replica *r, const task *t)
     return reduce_gradients(group, r->net, stream);
 }
 
-static task next_task(replica *r)
-{
-    replicas *all = r->all;
-    pthread_mutex_lock(&all->lock);
-    while (all->issued == r->done)
-        pthread_cond_wait(&all->changed, &all->lock);
-    task next = all->current;
-    pthread_mutex_unlock(&all->lock);
-    return next;
-}
-
-static void end_task(replica *r, status st)
-{
-    pthread_mutex_lock(&r->all->lock);
-    r->done++;
-    r->st = st;
-    if (st != STATUS_OK)
-        snprintf(r->message, sizeof r->message, "%s", status_text());
-    pthread_cond_broadcast(&r->all->changed);
-    pthread_mutex_unlock(&r->all->lock);
-}
-
 /* A replica that has failed says so, closes its groups, so that nobody waits for it, and ends. */
 static void *replica_main(void *arg)
 {
     replica *r = arg;
-    for (;;) {
-        task next = next_task(r);
+    replicas *all = r->all;
+    pthread_mutex_lock(&all->lock);
+    while (r->st == STATUS_OK) {
+        while (all->issued == r->done)
+            pthread_cond_wait(&all->changed, &all->lock);
+        const task next = all->current;
         if (next.run == NULL)
             break;
+        pthread_mutex_unlock(&all->lock);
         status st = next.run(r, &next);
-        end_task(r, st);
+        pthread_mutex_lock(&all->lock);
+        r->done++;
+        r->st = st;
         if (st != STATUS_OK)
-            break;
+            snprintf(r->message, sizeof r->message, "%s", status_text());
+        pthread_cond_broadcast(&all->changed);
     }
+    pthread_mutex_unlock(&all->lock);
     close_compute(r);
     return NULL;
 }
@@ -387,36 +362,16 @@ static status check(const options *opts, int world_size)
     return STATUS_OK;
 }
 
-/* For batches of `samples`. */
-static void add_group(replicas *all, int samples)
-{
-    int n = chunk_count(samples, all->n);
-    all->batches[all->batches[0] > 0 ? 1 : 0] = samples;
-    for (int i = 0; i < all->n_groups; i++)
-        if (all->groups[i].n == n)
-            return;
-    all->groups[all->n_groups++].n = n;
-}
-
 /* For full batches, and for the epoch's last one. */
-static void add_groups(replicas *all, const rank_context *rank)
+static void set_batches(replicas *all, const rank_context *rank)
 {
-    uint32_t samples = loader_samples(rank->loader),
-             batch_size = (uint32_t)rank->settings.batch_size;
-    if (samples >= batch_size)
-        add_group(all, (int)batch_size);
-    if (samples % batch_size > 0)
-        add_group(all, (int)(samples % batch_size));
-}
-
-static int group_of(const replicas *all, int n)
-{
-    int in_use = chunk_count(n, all->n);
-    for (int i = 0; i < all->n_groups; i++)
-        if (all->groups[i].n == in_use)
-            return i;
-    ASSERT(false);
-    return 0;
+    int samples = (int)loader_samples(rank->loader), full = rank->settings.batch_size;
+    all->batches[0] = samples < full ? samples : full;
+    all->batches[1] = samples > full ? samples % full : 0;
+    for (int i = 0; i < REPLICA_GROUPS; i++)
+        all->in_use[i] = all->batches[i] > 0 ? chunk_count(all->batches[i], all->n) : 0;
+    if (all->in_use[1] == all->in_use[0])
+        all->in_use[1] = 0;
 }
 
 /* nccl if every replica has a GPU of its own. */
@@ -434,17 +389,18 @@ static status choose_backend(replicas *all)
                     all->n, gpus, gpus > 0 ? gpus : 1);
     bool nccl =
         strcmp(asked, "nccl") == 0 || (strcmp(asked, "auto") == 0 && on_gpus && all->n <= gpus);
-    strcpy(all->backend, nccl ? "nccl" : "local");
+    all->backend = all->n < 2 ? "none" : nccl ? "nccl" : "local";
     return STATUS_OK;
 }
 
 static status open_groups(replicas *all)
 {
     TRY(choose_backend(all));
-    if (all->n > 1 && strcmp(all->backend, "nccl") == 0)
+    if (strcmp(all->backend, "nccl") == 0)
         return store_server_create("127.0.0.1", 0, &all->server);
-    for (int i = 0; i < all->n_groups; i++)
-        TRY(local_hub_create(all->groups[i].n, &all->groups[i].hub));
+    for (int i = 0; i < REPLICA_GROUPS; i++)
+        if (all->in_use[i] > 1)
+            TRY(local_hub_create(all->in_use[i], &all->hubs[i]));
     return STATUS_OK;
 }
 
@@ -469,36 +425,18 @@ static status await_all(replicas *all)
     return STATUS_OK;
 }
 
-/* After all have done the one before. */
+/* After all have done the one before. NULL: only waits for that. */
 static status give_task(replicas *all, const task *what)
 {
     pthread_mutex_lock(&all->lock);
     status st = await_all(all);
-    if (st == STATUS_OK) {
+    if (st == STATUS_OK && what != NULL) {
         all->current = *what;
         all->issued++;
         pthread_cond_broadcast(&all->changed);
     }
     pthread_mutex_unlock(&all->lock);
     return st;
-}
-
-static status await_task(replicas *all)
-{
-    pthread_mutex_lock(&all->lock);
-    status st = await_all(all);
-    pthread_mutex_unlock(&all->lock);
-    return st;
-}
-
-static status start_threads(replicas *all)
-{
-    for (int i = 1; i < all->n; i++) {
-        replica *member = &all->members[i];
-        TRY(thread_start(replica_main, member, "a replica's", &member->thread));
-        all->started++;
-    }
-    return STATUS_OK;
 }
 
 /* All replicas do it at once; the master, which is one of them, here. Of two failures, the one
@@ -510,7 +448,7 @@ static status do_with_all(replicas *all, status (*run)(replica *, const task *))
     TRY(give_task(all, &what));
     status st = run(&all->members[0], &what);
     status_keep(&own);
-    status others = await_task(all);
+    status others = give_task(all, NULL);
     if (others != STATUS_OK && (st == STATUS_OK || others != STATUS_PEER))
         return others;
     status_restore(&own);
@@ -528,19 +466,12 @@ static status open_members(replicas *all)
         TRY(device_list_choose(all->rank->opts, i, &r->where));
     }
     all->members[0].dev = all->rank->dev;
-    TRY(start_threads(all));
+    for (replica *r = all->members + 1; r < all->members + all->n; r++, all->started++)
+        TRY(thread_start(replica_main, r, "a replica's", &r->thread));
     TRY(give_task(all, &open));
-    if (all->n > 1 && strcmp(all->backend, "nccl") == 0)
+    if (all->server != NULL)
         TRY(do_with_all(all, replica_load_kernels));
     return do_with_all(all, replica_join);
-}
-
-static status open_gathered(replicas *all)
-{
-    device *dev = all->rank->dev;
-    size_t bytes = sizeof(float) * (size_t)all->rank->settings.batch_size * NETWORK_CLASSES;
-    TRY(dev->ops->alloc(dev, bytes, (void **)&all->logits));
-    return dev->ops->alloc(dev, bytes, (void **)&all->dlogits);
 }
 
 /* Also after a failure: replicas that wait for one another are called off. */
@@ -555,8 +486,8 @@ static void close_replicas(void *self)
     pthread_mutex_unlock(&all->lock);
     for (int i = 1; i <= all->started; i++)
         pthread_join(all->members[i].thread, NULL);
-    for (int i = 0; i < all->n_groups; i++)
-        local_hub_destroy(all->groups[i].hub);
+    for (int i = 0; i < REPLICA_GROUPS; i++)
+        local_hub_destroy(all->hubs[i]);
     store_server_destroy(all->server);
     device *dev = all->rank->dev;
     dev->ops->free(dev, all->logits);
@@ -578,9 +509,11 @@ static status open_replicas(rank_context *rank, void *self)
     all->timeout_ms = rank->opts->timeout * 1000;
     all->network = rank_context_network_options(rank);
     all->network.max_batch = all->chunk;
-    add_groups(all, rank);
+    set_batches(all, rank);
     TRY(open_groups(all));
-    TRY(open_gathered(all));
+    size_t bytes = sizeof(float) * (size_t)settings->batch_size * NETWORK_CLASSES;
+    TRY(rank->dev->ops->alloc(rank->dev, bytes, (void **)&all->logits));
+    TRY(rank->dev->ops->alloc(rank->dev, bytes, (void **)&all->dlogits));
     TRY(open_members(all));
     all->ready = true;
     return STATUS_OK;
@@ -588,18 +521,16 @@ static status open_replicas(rank_context *rank, void *self)
 
 static const char *backend(const rank_context *rank, void *self)
 {
-    const replicas *all = self;
     (void)rank;
-    return all->n > 1 ? all->backend : "none";
+    return ((const replicas *)self)->backend;
 }
 
 static device_use use(const rank_context *rank, void *self, int index)
 {
-    const replicas *all = self;
-    const replica *r = &all->members[index];
+    const replica *r = &((const replicas *)self)->members[index];
     device_use sum = {.memory_peak = r->dev->memory_peak};
     (void)rank;
-    for (int group = 0; group < all->n_groups; group++) {
+    for (int group = 0; group < REPLICA_GROUPS; group++) {
         uint64_t sent = 0, received = 0;
         if (r->groups[group] != NULL)
             process_group_traffic(r->groups[group], &sent, &received);
@@ -613,30 +544,37 @@ static void plan_step(rank_context *rank, void *self, const step_plan *plan)
 {
     replicas *all = self;
     (void)rank;
-    all->plan = *plan;
-    all->plan.loss_sum = NULL; /* memory of the master's device */
-    all->begins_step = true;
+    all->next = (task){.run = work_on_chunk, .begins_step = true, .plan = *plan};
+    all->next.plan.loss_sum = NULL; /* memory of the master's device */
 }
 
 /* One batch on its way. */
 typedef struct batch_run {
     replicas *all;
-    timeline *timeline;
-    network *net; /* the master's */
+    rank_context *rank; /* the master */
     const step_batch *b;
     process_group *group; /* NULL: the master alone */
     int members;
-    device *dev;
 } batch_run;
-
-static size_t row_of(const batch_run *run, int member)
-{
-    return (size_t)member * (size_t)chunk_size(run->b->in.n, run->all->n);
-}
 
 static size_t rows_of(const batch_run *run, int member)
 {
     return (size_t)chunk_rows(run->b->in.n, run->all->n, member);
+}
+
+/* Where that replica's rows of the whole batch's array begin. */
+static void *row_of(const batch_run *run, int member, const void *array, size_t row_bytes)
+{
+    size_t rows_before = (size_t)member * (size_t)chunk_size(run->b->in.n, run->all->n);
+    return (unsigned char *)array + rows_before * row_bytes;
+}
+
+/* Each replica's rows of it. */
+static status send_rows(const batch_run *run, int member, const void *array, size_t row_bytes)
+{
+    return process_group_send(run->group, row_of(run, member, array, row_bytes),
+                              rows_of(run, member) * row_bytes / sizeof(float), DTYPE_F32, member,
+                              run->rank->dev->stream);
 }
 
 /* Of the time since start_ns, what passed before replica `member` was ready, was waiting. */
@@ -656,98 +594,69 @@ static void note_waiting_for_all(const batch_run *run, replica_point point, mome
         int64_t ns = waited_for(run, i, point, start_ns);
         longest = ns > longest ? ns : longest;
     }
-    timeline_waited(run->timeline, phase, longest);
-}
-
-static status send_inputs(const batch_run *run)
-{
-    const batch *in = &run->b->in;
-    const unsigned char *x = (const unsigned char *)in->x;
-    size_t image_bytes = DATASET_PIXELS * device_element_bytes(run->dev);
-    TRY(timeline_enter(run->timeline, MOMENT_SCATTER));
-    for (int i = 1; i < run->members; i++) {
-        size_t row = row_of(run, i), rows = rows_of(run, i);
-        TRY(process_group_send(run->group, x + row * image_bytes,
-                               rows * image_bytes / sizeof(float), DTYPE_F32, i, run->dev->stream));
-        TRY(process_group_send(run->group, in->samples + row, rows, DTYPE_F32, i,
-                               run->dev->stream));
-    }
-    return STATUS_OK;
+    timeline_waited(&run->rank->timeline, phase, longest);
 }
 
 static status send_parameters_and_inputs(const batch_run *run)
 {
-    task next = {.run = work_on_chunk,
-                 .begins_step = run->all->begins_step,
-                 .plan = run->all->plan,
-                 .n = run->b->in.n,
-                 .group = group_of(run->all, run->b->in.n)};
-    TRY(timeline_enter(run->timeline, MOMENT_BROADCAST));
+    const rank_context *rank = run->rank;
+    const batch *in = &run->b->in;
+    run->all->next.n = in->n;
+    TRY(timeline_enter(&run->rank->timeline, MOMENT_BROADCAST));
     int64_t start_ns = clock_now_ns();
-    TRY(give_task(run->all, &next));
-    run->all->begins_step = false;
+    TRY(give_task(run->all, &run->all->next));
+    run->all->next.begins_step = false;
     if (run->group == NULL)
         return STATUS_OK;
-    TRY(process_group_broadcast(run->group, network_parameters(run->net), network_count(run->net),
-                                DTYPE_F32, 0, run->dev->stream));
+    TRY(process_group_broadcast(run->group, network_parameters(rank->net), network_count(rank->net),
+                                DTYPE_F32, 0, rank->dev->stream));
     note_waiting_for_all(run, AT_PARAMETERS, MOMENT_BROADCAST, start_ns);
-    return send_inputs(run);
+    TRY(timeline_enter(&run->rank->timeline, MOMENT_SCATTER));
+    for (int i = 1; i < run->members; i++) {
+        TRY(send_rows(run, i, in->x, DATASET_PIXELS * device_element_bytes(rank->dev)));
+        TRY(send_rows(run, i, in->samples, sizeof *in->samples));
+    }
+    return STATUS_OK;
 }
 
 static status gather_logits(const batch_run *run)
 {
+    device *dev = run->rank->dev;
     float *logits = run->all->logits;
-    TRY(timeline_enter(run->timeline, MOMENT_GATHER));
-    TRY(run->dev->ops->copy(run->dev, logits, network_logits(run->net),
-                            sizeof *logits * rows_of(run, 0) * NETWORK_CLASSES));
+    size_t row_bytes = sizeof *logits * NETWORK_CLASSES;
+    TRY(timeline_enter(&run->rank->timeline, MOMENT_GATHER));
+    TRY(dev->ops->copy(dev, logits, network_logits(run->rank->net), rows_of(run, 0) * row_bytes));
     for (int i = 1; i < run->members; i++) {
         int64_t start_ns = clock_now_ns();
-        TRY(process_group_recv(run->group, logits + row_of(run, i) * NETWORK_CLASSES,
-                               rows_of(run, i) * NETWORK_CLASSES, DTYPE_F32, i, run->dev->stream));
-        timeline_waited(run->timeline, MOMENT_GATHER, waited_for(run, i, AT_LOGITS, start_ns));
+        TRY(process_group_recv(run->group, row_of(run, i, logits, row_bytes),
+                               rows_of(run, i) * NETWORK_CLASSES, DTYPE_F32, i, dev->stream));
+        timeline_waited(&run->rank->timeline, MOMENT_GATHER,
+                        waited_for(run, i, AT_LOGITS, start_ns));
     }
     return STATUS_OK;
 }
 
 static status scatter_dlogits(const batch_run *run)
 {
+    device *dev = run->rank->dev;
     const unsigned char *dlogits = run->all->dlogits;
-    size_t row_bytes = network_dlogits_row_bytes(run->net);
-    TRY(timeline_enter(run->timeline, MOMENT_GATHER));
-    TRY(run->dev->ops->copy(run->dev, network_dlogits(run->net), dlogits,
-                            rows_of(run, 0) * row_bytes));
+    size_t row_bytes = network_dlogits_row_bytes(run->rank->net);
+    TRY(timeline_enter(&run->rank->timeline, MOMENT_GATHER));
+    TRY(dev->ops->copy(dev, network_dlogits(run->rank->net), dlogits, rows_of(run, 0) * row_bytes));
     for (int i = 1; i < run->members; i++)
-        TRY(process_group_send(run->group, dlogits + row_of(run, i) * row_bytes,
-                               rows_of(run, i) * row_bytes / sizeof(float), DTYPE_F32, i,
-                               run->dev->stream));
+        TRY(send_rows(run, i, dlogits, row_bytes));
     return STATUS_OK;
 }
 
 static status add_gradients(const batch_run *run)
 {
-    TRY(timeline_enter(run->timeline, MOMENT_REDUCE));
+    TRY(timeline_enter(&run->rank->timeline, MOMENT_REDUCE));
     int64_t start_ns = clock_now_ns();
     if (run->group == NULL)
         return STATUS_OK;
-    TRY(reduce_gradients(run->group, run->net, run->dev->stream));
+    TRY(reduce_gradients(run->group, run->rank->net, run->rank->dev->stream));
     note_waiting_for_all(run, AT_GRADIENTS, MOMENT_REDUCE, start_ns);
     return STATUS_OK;
-}
-
-static status run_batch(const batch_run *run)
-{
-    batch own = run->b->in;
-    own.n = (int)rows_of(run, 0);
-    TRY(send_parameters_and_inputs(run));
-    TRY(timeline_enter(run->timeline, MOMENT_FORWARD));
-    TRY(network_forward(run->net, &own, NETWORK_TRAIN));
-    TRY(gather_logits(run));
-    TRY(timeline_enter(run->timeline, MOMENT_FORWARD));
-    TRY(network_loss(run->net, run->all->logits, &run->b->in, run->all->dlogits));
-    TRY(scatter_dlogits(run));
-    TRY(timeline_enter(run->timeline, MOMENT_BACKWARD));
-    TRY(network_backward_from(run->net, !run->b->first, NULL, NULL));
-    return add_gradients(run);
 }
 
 /* The batch's gradients, added up over the replicas, into the master's. */
@@ -755,14 +664,19 @@ static status forward_backward(rank_context *rank, void *self, const step_batch 
 {
     replicas *all = self;
     int group = group_of(all, b->in.n);
-    batch_run run = {.all = all,
-                     .timeline = &rank->timeline,
-                     .net = rank->net,
-                     .b = b,
-                     .group = all->members[0].groups[group],
-                     .members = all->groups[group].n,
-                     .dev = rank->dev};
-    return run_batch(&run);
+    const batch_run run = {all, rank, b, all->members[0].groups[group], all->in_use[group]};
+    batch own = b->in;
+    own.n = (int)rows_of(&run, 0);
+    TRY(send_parameters_and_inputs(&run));
+    TRY(timeline_enter(&rank->timeline, MOMENT_FORWARD));
+    TRY(network_forward(rank->net, &own, NETWORK_TRAIN));
+    TRY(gather_logits(&run));
+    TRY(timeline_enter(&rank->timeline, MOMENT_FORWARD));
+    TRY(network_loss(rank->net, all->logits, &b->in, all->dlogits));
+    TRY(scatter_dlogits(&run));
+    TRY(timeline_enter(&rank->timeline, MOMENT_BACKWARD));
+    TRY(network_backward_from(rank->net, !b->first, NULL, NULL));
+    return add_gradients(&run);
 }
 
 const strategy_ops strategy_dp = {
@@ -771,12 +685,12 @@ const strategy_ops strategy_dp = {
               .unit = "replica",
               .group_backend = "auto", /* for one rank; --backend is the replicas' */
               .is_one_process = true,
+              .has_replicas = true,
               .is_central = true,
               .has_peer = true,
               .advice = "take it only if all devices must belong to one process: ddp has no master "
                         "through which all goes"},
     .check = check,
-    .replicas = strategy_devices_count,
     .self_bytes = sizeof(replicas),
     .open = open_replicas,
     .close = close_replicas,

@@ -257,13 +257,13 @@ const strategy_ops strategy_model = {
               .unit = "device",
               .group_backend = "auto", /* for one rank */
               .is_one_process = true,
+              .has_replicas = true,
               .axis = "pp",
               .cuts_model = true,
               .most = network_parts,
               .advice =
                   "take it if the network does not fit a device and one process has them all: "
                   "nothing to set, but one device works at a time"},
-    .replicas = strategy_devices_count,
     .self_bytes = sizeof(model_parallel),
     .open = open_parts,
     .close = close_model,

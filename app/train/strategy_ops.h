@@ -22,7 +22,6 @@ typedef struct strategy_ops {
     strategy_facts facts;
 
     status (*check)(const options *opts, int world_size); /* NULL: what the facts forbid is all */
-    status (*replicas)(const options *opts, int *out);    /* NULL: each device has a rank */
 
     size_t self_bytes; /* of `self`: zeroed memory; 0: it has no state */
     status (*open)(rank_context *rank, void *self);
@@ -77,10 +76,7 @@ extern const strategy_ops strategy_ps_async;  /* --mode=ps with --async */
 
 /* What strategies share: entries of their tables, or most of one. */
 
-/* Several devices in one process: as many as --replicas says, else one per GPU, else 2 on the
- * CPU. */
-enum { REPLICAS_MAX = 64 };
-status strategy_devices_count(const options *opts, int *out);
+enum { REPLICAS_MAX = 64 }; /* devices of one process */
 
 /* A model that is cut into stages, by ranks or by devices: how many, and which parts one has. */
 int strategy_stages(const rank_context *rank);
