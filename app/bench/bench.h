@@ -185,15 +185,15 @@ enum { BENCH_FAILURE_BYTES = 512, BENCH_COMMAND_BYTES = 2048 };
 typedef struct bench_row {
     const bench_case *c;
     bench_sample *samples;             /* [repeat] */
-    bool *counts;                      /* [repeat]: is there such a sample? */
     char failure[BENCH_FAILURE_BYTES]; /* the last one; "" */
     char command[BENCH_COMMAND_BYTES];
 } bench_row;
 
 typedef struct bench_rows {
     const bench_cases *cases;
-    bench_row *list; /* [case] */
-    int repeats;     /* room in each row */
+    bench_row *list;       /* [case] */
+    bench_sample *samples; /* of all */
+    int repeats;           /* room in each row */
     int threads, cores;
     bool is_cuda;
 } bench_rows;

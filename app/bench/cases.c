@@ -62,17 +62,6 @@ bench_mode bench_case_mode(const bench_case *c)
     return mode_at(c->variant > 0 ? STRATEGY_COUNT + c->variant - 1 : (int)c->mode);
 }
 
-/* The next entry of a list, cut to fit; false at its end. */
-static bool next_word(const char **at, char out[WORD_BYTES])
-{
-    size_t length;
-    const char *word = comma_list_next(at, &length);
-    if (word == NULL)
-        return false;
-    snprintf(out, WORD_BYTES, "%.*s", (int)(length < WORD_BYTES ? length : WORD_BYTES - 1), word);
-    return true;
-}
-
 /* Appends a value if it is not there. */
 static status add(bench_list *list, int value, const char *flag)
 {
@@ -91,13 +80,15 @@ static status read_list(const char *flag, const char *text, const char *const *w
                         bench_list *out)
 {
     char word[WORD_BYTES], allowed[128] = "";
-    const char *at = text;
+    const char *at = text, *entry;
+    size_t length;
     *out = (bench_list){.n = 0};
     for (int i = 0; i < n && words != NULL; i++)
         snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), "%s%s",
                  i > 0 ? ", " : "", words[i]);
-    while (next_word(&at, word)) {
+    while ((entry = comma_list_next(&at, &length)) != NULL) {
         int value = 0;
+        snprintf(word, sizeof word, "%.*s", (int)length, entry);
         while (words != NULL && value < n && strcmp(word, words[value]) != 0)
             value++;
         if (words != NULL && value == n)
@@ -189,6 +180,7 @@ static void refuse(const plan *p, const bench_case *c, char *out, size_t size_by
 {
     out[0] = '\0';
     const strategy_facts *how = strategy_about(c->mode);
+    const bench_mode mode = bench_case_mode(c);
     if (c->world < 2 && how->alone != NULL)
         snprintf(out, size_bytes, "%s x %d is left out: it takes a second rank", how->name,
                  c->world);
@@ -199,19 +191,18 @@ static void refuse(const plan *p, const bench_case *c, char *out, size_t size_by
         snprintf(out, size_bytes,
                  "torch dp is left out: without a GPU torch.nn.DataParallel "
                  "calls its module as it is, on one device");
-    else if (c->torch && !bench_case_mode(c).has_peer)
+    else if (c->torch && !mode.has_peer)
         snprintf(out, size_bytes, "torch %s is left out: bench/peers has no such training",
-                 bench_case_mode(c).name);
-    else if (p->is_cuda && bench_case_mode(c).cpu_only)
-        snprintf(out, size_bytes, "%s is left out: its %s is for the CPU", bench_case_mode(c).name,
-                 bench_case_mode(c).flags);
+                 mode.name);
+    else if (p->is_cuda && mode.cpu_only)
+        snprintf(out, size_bytes, "%s is left out: its %s is for the CPU", mode.name, mode.flags);
     else if (c->global_batch > MAX_BATCH)
         snprintf(out, size_bytes, "%s x %d with batch %d is left out: at most %d images per step",
-                 strategy_about(c->mode)->name, c->world, c->global_batch, MAX_BATCH);
+                 how->name, c->world, c->global_batch, MAX_BATCH);
     else if (c->mode != STRATEGY_DP && !how->cuts_model && c->global_batch % c->world != 0)
         snprintf(out, size_bytes,
-                 "%s x %d with batch %d is left out: its ranks cannot share that evenly",
-                 strategy_about(c->mode)->name, c->world, c->global_batch);
+                 "%s x %d with batch %d is left out: its ranks cannot share that evenly", how->name,
+                 c->world, c->global_batch);
 }
 
 /* A case of ours, and the peer's beside it. */
@@ -233,16 +224,12 @@ static status offer(plan *p, bench_case c)
 static status offer_world(plan *p, bench_case c, int world)
 {
     c.world = world;
-    if (p->strong || world == 1) {
-        c.global_batch = c.batch;
-        c.strong = p->strong;
-        c.weak = p->weak && world == 1;
-        TRY(offer(p, c));
-    }
-    if (p->weak && world > 1) {
-        c.global_batch = c.batch * world;
-        c.strong = false;
-        c.weak = true;
+    for (int weak = 0; weak < 2; weak++) {
+        if (weak ? !p->weak || world == 1 : !p->strong && world > 1)
+            continue;
+        c.global_batch = weak ? c.batch * world : c.batch;
+        c.strong = !weak && p->strong;
+        c.weak = weak || (p->weak && world == 1);
         TRY(offer(p, c));
     }
     return STATUS_OK;
@@ -364,17 +351,6 @@ const char *bench_peer_python(const options *opts)
     return python != NULL ? python : "python3";
 }
 
-/* Where the runs will find their images; if there are none they are made now, not in the first run.
- */
-static status find_data(bench_commands *commands)
-{
-    dataset_location place;
-    TRY(dataset_locate(DATASET_MNIST, commands->opts->data_dir, &place));
-    commands->is_mnist = !place.embedded;
-    snprintf(commands->data, sizeof commands->data, "%s", place.folder);
-    return STATUS_OK;
-}
-
 status bench_commands_init(const options *opts, bool is_cuda, const char *folder,
                            bench_commands *out)
 {
@@ -396,7 +372,10 @@ status bench_commands_init(const options *opts, bool is_cuda, const char *folder
 status bench_commands_find(bench_commands *commands)
 {
     const options *opts = commands->opts;
-    TRY(find_data(commands));
+    dataset_location place;
+    TRY(dataset_locate(DATASET_MNIST, opts->data_dir, &place)); /* made now, not in the first run */
+    commands->is_mnist = !place.embedded;
+    snprintf(commands->data, sizeof commands->data, "%s", place.folder);
     if (strcmp(opts->bench.peer, "torch") != 0)
         return STATUS_OK;
     if (!commands->is_mnist)

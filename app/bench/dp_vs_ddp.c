@@ -34,10 +34,13 @@ typedef struct causes {
     int n;
 } causes;
 
-__attribute__((format(printf, 3, 4))) static void add(causes *all, double share, const char *fmt,
-                                                      ...)
+/* Of a share of `least` or more. */
+__attribute__((format(printf, 4, 5))) static void add(causes *all, double least, double share,
+                                                      const char *fmt, ...)
 {
     va_list args;
+    if (share < least)
+        return;
     cause *c = &all->list[all->n++];
     c->share = share;
     va_start(args, fmt);
@@ -57,42 +60,42 @@ static int percent(double part)
     return (int)lround(100 * part);
 }
 
-/* "broadcast 20 %, reduce 12 %": the phases in order of their size. */
-static void list_parts(const bench_facts *f, const moment *parts, int n, char *out,
-                       size_t size_bytes)
+/* Of all traffic through a master. */
+static const moment MASTER[] = {MOMENT_BROADCAST, MOMENT_SCATTER, MOMENT_GATHER, MOMENT_REDUCE};
+enum { N_MASTER = sizeof MASTER / sizeof MASTER[0], LIST_BYTES = 120 };
+
+/* "broadcast 20 %, reduce 12 %": in order of their size. */
+static void list_traffic(const bench_facts *f, char out[LIST_BYTES])
 {
     bool told[N_PHASES] = {false};
-    size_t used = 0;
     out[0] = '\0';
-    for (int k = 0; k < n; k++) {
+    for (int k = 0; k < N_MASTER; k++) {
         int best = -1;
-        for (int i = 0; i < n; i++)
-            if (!told[parts[i]] && (best < 0 || share(f, parts[i]) > share(f, parts[best])))
+        for (int i = 0; i < N_MASTER; i++)
+            if (!told[i] && (best < 0 || share(f, MASTER[i]) > share(f, MASTER[best])))
                 best = i;
-        told[parts[best]] = true;
-        double part = share(f, parts[best]);
-        if (part < LISTED || used >= size_bytes)
-            break;
-        int length = snprintf(out + used, size_bytes - used, "%s%s %d %%", used > 0 ? ", " : "",
-                              moment_about(parts[best])->name, percent(part));
-        used += length > 0 ? (size_t)length : 0;
+        told[best] = true;
+        double part = share(f, MASTER[best]);
+        size_t used = strlen(out);
+        if (part >= LISTED)
+            snprintf(out + used, LIST_BYTES - used, "%s%s %d %%", used > 0 ? ", " : "",
+                     moment_about(MASTER[best])->name, percent(part));
     }
 }
 
 /* DP's master and the parameter server: all traffic goes through one, which steps alone. */
 static void find_master(const bench_facts *f, causes *all)
 {
-    static const moment parts[] = {MOMENT_BROADCAST, MOMENT_SCATTER, MOMENT_GATHER, MOMENT_REDUCE};
-    char list[120];
+    char list[LIST_BYTES];
     double traffic = 0, step = share(f, MOMENT_OPTIMIZER);
-    for (int i = 0; i < 4; i++)
-        traffic += share(f, parts[i]);
-    list_parts(f, parts, 4, list, sizeof list);
-    if (traffic >= NOTABLE)
-        add(all, traffic, "traffic through the master takes %d %% of the step while %ss wait (%s)",
-            percent(traffic), strategy_about(f->mode)->unit, list);
-    if (step >= NOTABLE)
-        add(all, step, "the optimizer runs on the master alone, %d %% of the step", percent(step));
+    for (int i = 0; i < N_MASTER; i++)
+        traffic += share(f, MASTER[i]);
+    list_traffic(f, list);
+    add(all, NOTABLE, traffic,
+        "traffic through the master takes %d %% of the step while %ss wait (%s)", percent(traffic),
+        strategy_about(f->mode)->unit, list);
+    add(all, NOTABLE, step, "the optimizer runs on the master alone, %d %% of the step",
+        percent(step));
 }
 
 static void find_ddp(const bench_facts *f, causes *all)
@@ -100,15 +103,13 @@ static void find_ddp(const bench_facts *f, causes *all)
     double step = share(f, MOMENT_OPTIMIZER), exposed = share(f, MOMENT_REDUCE);
     double waited = f->phase_s[MOMENT_REDUCE] + f->phase_s[MOMENT_WAITING];
     double covered = 1 - waited / f->comm_total_s;
-    if (step >= NOTABLE)
-        add(all, step,
-            "every rank does the whole optimizer step, %d %% that more ranks do not shorten",
-            percent(step));
-    if (exposed >= NOTABLE)
-        add(all, exposed, "the all-reduce takes %d %% of the step that backward does not hide",
-            percent(exposed));
+    add(all, NOTABLE, step,
+        "every rank does the whole optimizer step, %d %% that more ranks do not shorten",
+        percent(step));
+    add(all, NOTABLE, exposed, "the all-reduce takes %d %% of the step that backward does not hide",
+        percent(exposed));
     if (covered >= HIDDEN && f->comm_total_s / f->step_s >= LISTED) /* said if nothing costs more */
-        add(all, 0.5 * NOTABLE, "the all-reduce is hidden by backward (%d %% of its %.2g ms)",
+        add(all, 0, 0.5 * NOTABLE, "the all-reduce is hidden by backward (%d %% of its %.2g ms)",
             percent(covered), 1e3 * f->comm_total_s);
 }
 
@@ -116,7 +117,8 @@ static void find_ddp(const bench_facts *f, causes *all)
 static void find_slow_compute(const bench_facts *f, causes *all)
 {
     double compute = share(f, MOMENT_FORWARD) + share(f, MOMENT_BACKWARD);
-    int parts = strategy_about(f->mode)->cuts_model ? 1 : f->world;
+    const strategy_facts *how = strategy_about(f->mode);
+    int parts = how->cuts_model ? 1 : f->world;
     int images = (f->global_batch + parts - 1) / parts; /* at rank 0, or the master */
     double own = (f->phase_s[MOMENT_FORWARD] + f->phase_s[MOMENT_BACKWARD]) / images;
     double times = f->world > 1 && f->base_compute_s > 0 ? own / f->base_compute_s : 0;
@@ -124,16 +126,16 @@ static void find_slow_compute(const bench_facts *f, causes *all)
     if (!(times >= SLOWER))
         return;
     if (!f->is_cuda && f->world * f->threads > f->cores)
-        add(all, part,
+        add(all, 0, part,
             "%d %ss share %d core%s: forward and backward take %.1f times as long per image",
-            f->world, strategy_about(f->mode)->unit, f->cores, f->cores == 1 ? "" : "s", times);
+            f->world, how->unit, f->cores, f->cores == 1 ? "" : "s", times);
     else if (images < f->base_batch)
-        add(all, part,
+        add(all, 0, part,
             "only %d images at a time: forward and backward take %.1f times as long per image as "
             "%d at once",
             images, times, f->base_batch);
     else
-        add(all, part,
+        add(all, 0, part,
             "forward and backward take %.1f times as long per image as on one device alone: "
             "caches and memory are shared",
             times);
@@ -144,25 +146,22 @@ static void find_causes(const bench_facts *f, causes *all)
     double graph = share(f, MOMENT_ACCELERATOR), waiting = share(f, MOMENT_WAITING);
     double data = share(f, MOMENT_LOAD);
     double compute = share(f, MOMENT_FORWARD) + share(f, MOMENT_BACKWARD);
-    if (graph >= 0.5)
-        add(all, graph,
-            "%d %% of the step is one recorded graph on the GPU, whose parts are not told apart",
-            percent(graph));
+    add(all, 0.5, graph,
+        "%d %% of the step is one recorded graph on the GPU, whose parts are not told apart",
+        percent(graph));
     if (f->world > 1 && strategy_about(f->mode)->is_central)
         find_master(f, all);
     if (f->world > 1 && f->mode == STRATEGY_DDP)
         find_ddp(f, all);
-    if (waiting >= NOTABLE)
-        add(all, waiting, "%s waits %d %% of the step for slower %ss",
-            f->mode == STRATEGY_DP ? "the master" : "rank 0", percent(waiting),
-            strategy_about(f->mode)->unit);
+    add(all, NOTABLE, waiting, "%s waits %d %% of the step for slower %ss",
+        f->mode == STRATEGY_DP ? "the master" : "rank 0", percent(waiting),
+        strategy_about(f->mode)->unit);
     find_slow_compute(f, all);
-    if (data >= NOTABLE)
-        add(all, data, "the next batch is waited for: %d %% of the step", percent(data));
+    add(all, NOTABLE, data, "the next batch is waited for: %d %% of the step", percent(data));
     if (compute > 0) /* said if there is no other cause */
-        add(all, 0.01, "forward and backward are %d %% of the step", percent(compute));
+        add(all, 0, 0.01, "forward and backward are %d %% of the step", percent(compute));
     else
-        add(all, 0.01, "nothing that is known of it takes 10 %% of the step");
+        add(all, 0, 0.01, "nothing that is known of it takes 10 %% of the step");
 }
 
 static const char *const RULES[] = {
@@ -200,7 +199,7 @@ void bench_why(const bench_facts *facts, char out[BENCH_WHY_BYTES])
         return;
     }
     find_causes(facts, &all);
-    size_t used = 0;
+    out[0] = '\0';
     for (int n = 0; n < MAX_CLAUSES; n++) {
         cause *best = &all.list[0];
         for (int i = 1; i < all.n; i++)
@@ -208,48 +207,32 @@ void bench_why(const bench_facts *facts, char out[BENCH_WHY_BYTES])
                 best = &all.list[i];
         if (n > 0 && best->share < 0.5 * NOTABLE)
             break;
-        int length =
-            snprintf(out + used, BENCH_WHY_BYTES - used, "%s%s", n > 0 ? "; " : "", best->clause);
-        used += length > 0 ? (size_t)length : 0;
+        size_t used = strlen(out);
+        snprintf(out + used, BENCH_WHY_BYTES - used, "%s%s", n > 0 ? "; " : "", best->clause);
         best->share = 0;
     }
 }
 
 enum { MAX_VALUES = 4096 }; /* for one median: repeats beyond it are not looked at */
 
-static status allocate(bench_row *row, size_t repeats)
-{
-    row->samples = calloc(repeats, sizeof *row->samples);
-    row->counts = calloc(repeats, sizeof *row->counts);
-    if (row->samples == NULL || row->counts == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%zu samples", repeats);
-    return STATUS_OK;
-}
-
 status bench_rows_create(const bench_cases *cases, int repeats, bench_rows *out)
 {
-    status st = STATUS_OK;
-    bench_rows rows = {.cases = cases, .repeats = repeats, .threads = 1, .cores = cores_count()};
-    rows.list = calloc((size_t)cases->count, sizeof *rows.list);
-    if (rows.list == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%d rows", cases->count);
-    for (int i = 0; i < cases->count && st == STATUS_OK; i++) {
-        rows.list[i].c = &cases->list[i];
-        st = allocate(&rows.list[i], (size_t)repeats);
+    size_t n = (size_t)cases->count, each = (size_t)repeats;
+    *out = (bench_rows){.cases = cases, .repeats = repeats, .threads = 1, .cores = cores_count()};
+    out->list = calloc(n, sizeof *out->list);
+    out->samples = calloc(n * each, sizeof *out->samples);
+    if (out->list == NULL || out->samples == NULL) {
+        bench_rows_free(out);
+        return FAIL(STATUS_NO_MEMORY, "%zu rows of %d samples", n, repeats);
     }
-    if (st == STATUS_OK)
-        *out = rows;
-    else
-        bench_rows_free(&rows);
-    return st;
+    for (size_t i = 0; i < n; i++)
+        out->list[i] = (bench_row){.c = &cases->list[i], .samples = out->samples + i * each};
+    return STATUS_OK;
 }
 
 void bench_rows_free(bench_rows *rows)
 {
-    for (int i = 0; rows->list != NULL && i < rows->cases->count; i++) {
-        free(rows->list[i].samples);
-        free(rows->list[i].counts);
-    }
+    free(rows->samples);
     free(rows->list);
     *rows = (bench_rows){.list = NULL};
 }
@@ -258,7 +241,7 @@ int bench_row_samples(const bench_rows *rows, int row)
 {
     int n = 0;
     for (int r = 0; r < rows->repeats; r++)
-        n += rows->list[row].counts[r];
+        n += rows->list[row].samples[r].counts;
     return n;
 }
 
@@ -294,7 +277,7 @@ static bench_summary summarize(const bench_rows *rows, int row,
     double values[MAX_VALUES];
     int n = 0;
     for (int r = 0; r < rows->repeats && n < MAX_VALUES; r++) {
-        double value = in->counts[r] ? value_of(&in->samples[r], field) : (double)NAN;
+        double value = in->samples[r].counts ? value_of(&in->samples[r], field) : (double)NAN;
         if (isfinite(value))
             values[n++] = value;
     }
@@ -319,6 +302,7 @@ enum { N_BYTES = sizeof BYTES / sizeof BYTES[0], BUSIEST = 2 };
 /* What a row has come to: medians of its runs; NAN: not known. */
 typedef struct figures {
     const bench_rows *rows;
+    int at; /* in them */
     const bench_row *row;
     const bench_case *c;
     bench_summary speed;         /* images per second */
@@ -334,18 +318,18 @@ typedef struct figures {
 /* Seconds of a step that are this field's: the median of its shares in each run, times the median
  * step. A slow run has the same shares as a fast one, so this is steadier than the median of
  * seconds. */
-static double part_of(const figures *f, int row, size_t field)
+static double part_of(const figures *f, size_t field)
 {
-    return summarize(f->rows, row, share_of, field).median * f->whole_step_s;
+    return summarize(f->rows, f->at, share_of, field).median * f->whole_step_s;
 }
 
 /* All phases, scaled to add up as they do in a run: medians alone need not. */
-static void set_phases(figures *f, int row)
+static void set_phases(figures *f)
 {
     double sum = 0;
-    f->phase_share = summarize(f->rows, row, phases_of, 0).median;
+    f->phase_share = summarize(f->rows, f->at, phases_of, 0).median;
     for (int p = 0; p < N_PHASES; p++) {
-        f->phase_s[p] = part_of(f, row, BENCH_FIELD(phase_s) + (size_t)p * sizeof(double));
+        f->phase_s[p] = part_of(f, BENCH_FIELD(phase_s) + (size_t)p * sizeof(double));
         sum += isfinite(f->phase_s[p]) ? f->phase_s[p] : 0;
     }
     double scale = sum > 0 ? f->phase_share * f->whole_step_s / sum : 1;
@@ -356,18 +340,18 @@ static void set_phases(figures *f, int row)
 static figures figures_of(const bench_rows *rows, int row)
 {
     const bench_row *in = &rows->list[row];
-    figures f = {.rows = rows, .row = in, .c = in->c, .peak_mib = (double)NAN};
+    figures f = {.rows = rows, .at = row, .row = in, .c = in->c, .peak_mib = (double)NAN};
     f.speed = summarize(rows, row, field_of, BENCH_FIELD(images_per_s));
     f.step_s = bench_row_median(rows, row, BENCH_FIELD(step_s));
     f.train_loss = bench_row_median(rows, row, BENCH_FIELD(train_loss));
     f.whole_step_s = bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
-    f.comm_total_s = part_of(&f, row, BENCH_FIELD(comm_total_s));
-    f.comm_exposed_s = part_of(&f, row, BENCH_FIELD(comm_exposed_s));
-    set_phases(&f, row);
+    f.comm_total_s = part_of(&f, BENCH_FIELD(comm_total_s));
+    f.comm_exposed_s = part_of(&f, BENCH_FIELD(comm_exposed_s));
+    set_phases(&f);
     for (size_t i = 0; i < N_BYTES; i++)
         f.bytes[i] = bench_row_median(rows, row, BYTES[i].field);
     for (int r = 0; r < rows->repeats; r++)
-        for (int d = 0; in->counts[r] && d < in->samples[r].peak_mib_count; d++)
+        for (int d = 0; in->samples[r].counts && d < in->samples[r].peak_mib_count; d++)
             f.peak_mib = fmax(f.peak_mib, in->samples[r].peak_mib[d]); /* passes over NAN */
     return f;
 }
@@ -379,7 +363,7 @@ static bench_summary ratio_of(const bench_rows *rows, int a, int b)
     double values[MAX_VALUES];
     int n = 0;
     for (int r = 0; r < rows->repeats && n < MAX_VALUES; r++)
-        if (above->counts[r] && below->counts[r])
+        if (above->samples[r].counts && below->samples[r].counts)
             values[n++] = above->samples[r].images_per_s / below->samples[r].images_per_s;
     return bench_stats_summary(values, n);
 }
@@ -388,9 +372,9 @@ static bench_summary ratio_of(const bench_rows *rows, int a, int b)
  * nothing was measured on one. */
 static double efficiency_of(const figures *f)
 {
-    int row = (int)(f->row - f->rows->list), base = bench_cases_base(f->rows->cases, row);
-    return base < 0 || base == row ? (double)NAN
-                                   : ratio_of(f->rows, row, base).median / f->c->world;
+    int base = bench_cases_base(f->rows->cases, f->at);
+    return base < 0 || base == f->at ? (double)NAN
+                                     : ratio_of(f->rows, f->at, base).median / f->c->world;
 }
 
 /* The row of ddp that a row is compared with: of as many devices if there is one, else the first
@@ -398,8 +382,7 @@ static double efficiency_of(const figures *f)
 static int ddp_beside(const figures *f)
 {
     const bench_cases *cases = f->rows->cases;
-    int row = (int)(f->row - f->rows->list);
-    int found = bench_cases_find(cases, row, f->c->torch, STRATEGY_DDP);
+    int found = bench_cases_find(cases, f->at, f->c->torch, STRATEGY_DDP);
     for (int i = 0; i < cases->count && found < 0; i++) {
         const bench_case *other = &cases->list[i];
         if (other->mode == STRATEGY_DDP && other->variant == 0 && other->torch == f->c->torch &&
@@ -413,8 +396,7 @@ static int ddp_beside(const figures *f)
 static bench_summary times_ddp(const figures *f)
 {
     int ddp = ddp_beside(f);
-    return ddp >= 0 ? ratio_of(f->rows, (int)(f->row - f->rows->list), ddp)
-                    : bench_stats_summary(NULL, 0);
+    return ddp >= 0 ? ratio_of(f->rows, f->at, ddp) : bench_stats_summary(NULL, 0);
 }
 
 static double loss_beside_ddp(const figures *f)
@@ -425,7 +407,7 @@ static double loss_beside_ddp(const figures *f)
 
 static void explain(const figures *f, char out[BENCH_WHY_BYTES])
 {
-    int base = bench_cases_base(f->rows->cases, (int)(f->row - f->rows->list));
+    int base = bench_cases_base(f->rows->cases, f->at);
     bench_facts facts = {
         .mode = f->c->mode,
         .world = f->c->world,
@@ -468,9 +450,9 @@ static json_t *speed_json(const figures *f)
     const bench_summary *s = &f->speed;
     json_t *values = json_array(), *outliers = json_array();
     for (int i = 0; i < f->rows->repeats; i++) {
-        double value = f->row->counts[i] ? f->row->samples[i].images_per_s : (double)NAN;
+        double value = f->row->samples[i].counts ? f->row->samples[i].images_per_s : (double)NAN;
         json_array_append_new(values, known(value));
-        if (f->row->counts[i] && bench_stats_is_outlier(s, value))
+        if (f->row->samples[i].counts && bench_stats_is_outlier(s, value))
             json_array_append_new(outliers, known(value));
     }
     return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "n", s->n, "median", known(s->median),
@@ -506,7 +488,7 @@ static json_t *peaks_json(const figures *f)
 {
     json_t *list = json_array();
     int last = f->rows->repeats - 1;
-    while (last >= 0 && !f->row->counts[last])
+    while (last >= 0 && !f->row->samples[last].counts)
         last--;
     for (int d = 0; last >= 0 && d < f->row->samples[last].peak_mib_count; d++)
         json_array_append_new(list, known(f->row->samples[last].peak_mib[d]));
@@ -558,26 +540,27 @@ static json_t *row_json(const bench_rows *rows, int row)
 /* Heads of the cells that say which row it is. */
 #define WHICH "mode x devices", "model", "global batch"
 
-/* What a row without a sample says instead of figures; false: it has some. */
-static bool add_failure(const figures *f, json_t *table)
+/* Images per second, and false if there is no sample: then a note says why. */
+static bool add_images(const figures *f, json_t *table)
 {
     char note[BENCH_FAILURE_BYTES + 64];
-    if (f->speed.n > 0)
-        return false;
+    if (f->speed.n > 0) {
+        table_number(table, f->speed.median);
+        table_interval(table, f->speed.low, f->speed.high);
+        return true;
+    }
     snprintf(note, sizeof note, "not measured: %s",
              f->row->failure[0] != '\0' ? f->row->failure : "stopped before its turn");
     table_note(table, note);
-    return true;
+    return false;
 }
 
 static void add_speed(const figures *f, json_t *table)
 {
     char note[BENCH_WHY_BYTES];
     table_cell(table, "%s", scaling_of(f->c));
-    if (add_failure(f, table))
+    if (!add_images(f, table))
         return;
-    table_number(table, f->speed.median);
-    table_interval(table, f->speed.low, f->speed.high);
     table_number(table, 1e3 * f->step_s);
     table_number(table, 100 * efficiency_of(f));
     explain(f, note);
@@ -586,10 +569,8 @@ static void add_speed(const figures *f, json_t *table)
 
 static void add_beside_ddp(const figures *f, json_t *table)
 {
-    if (add_failure(f, table))
+    if (!add_images(f, table))
         return;
-    table_number(table, f->speed.median);
-    table_interval(table, f->speed.low, f->speed.high);
     table_number(table, times_ddp(f).median);
     table_number(table, 1e3 * f->comm_exposed_s);
     table_number(table, 100 * f->comm_exposed_s / f->whole_step_s);
@@ -609,14 +590,12 @@ static void add_known(json_t *table, const char *digits, double value)
 static void add_cost(const figures *f, json_t *table)
 {
     char note[BENCH_WHY_BYTES];
-    int row = (int)(f->row - f->rows->list);
-    double beside = loss_beside_ddp(f),
-           state = bench_row_median(f->rows, row, BENCH_FIELD(state_mib));
+    double state = bench_row_median(f->rows, f->at, BENCH_FIELD(state_mib));
     table_number(table, (f->bytes[0] + f->bytes[1]) / MEBIBYTE);
     table_number(table, (f->bytes[BUSIEST] + f->bytes[BUSIEST + 1]) / MEBIBYTE);
     table_number(table, f->peak_mib);
     add_known(table, "%.6f", f->train_loss);
-    add_known(table, "%.2g", beside);
+    add_known(table, "%.2g", loss_beside_ddp(f));
     explain(f, note);
     if (isfinite(state))
         snprintf(note, sizeof note,
@@ -775,17 +754,15 @@ static void say_ratios(json_t *document, const bench_rows *rows)
 {
     for (int i = 0; i < rows->cases->count; i++) {
         const bench_case *c = rows->list[i].c;
-        int peer =
-            c->torch || c->variant > 0 ? -1 : bench_cases_find(rows->cases, i, true, c->mode);
-        int dp = bench_cases_find(rows->cases, i, c->torch, STRATEGY_DP);
-        int ps = bench_cases_find(rows->cases, i, c->torch, STRATEGY_PS);
-        bool compares = c->mode == STRATEGY_DDP && c->variant == 0 && c->world > 1;
-        if (compares && dp >= 0)
-            say_ratio(document, rows, i, dp);
-        if (compares && ps >= 0)
-            say_ratio(document, rows, i, ps);
-        if (peer >= 0)
-            say_ratio(document, rows, i, peer);
+        bool is_mode = c->variant == 0,
+             compares = is_mode && c->mode == STRATEGY_DDP && c->world > 1;
+        const int others[] = {
+            compares ? bench_cases_find(rows->cases, i, c->torch, STRATEGY_DP) : -1,
+            compares ? bench_cases_find(rows->cases, i, c->torch, STRATEGY_PS) : -1,
+            is_mode && !c->torch ? bench_cases_find(rows->cases, i, true, c->mode) : -1};
+        for (int k = 0; k < 3; k++)
+            if (others[k] >= 0)
+                say_ratio(document, rows, i, others[k]);
     }
 }
 
@@ -1059,14 +1036,14 @@ static status take_sample(void *ctx, int i, int repeat, const json_t *line,
     bench_sample *sample = &row->samples[repeat];
     TRY(bench_sample_read(line, (int)t->commands->opts->bench.warmup, row->c->global_batch,
                           sample));
-    if (row->c->torch)
+    if (row->c->torch) {
         TRY(check_peer(sample));
-    if (!row->c->torch) {
+    } else {
         char folder[FILE_PATH_BYTES];
         TRY(file_join(t->commands->folder, "run", folder));
         sample->train_loss = bench_train_loss(folder);
     }
-    row->counts[repeat] = true;
+    sample->counts = true;
     snprintf(figure, BENCH_FIGURE_BYTES, "%.0f images/s", sample->images_per_s);
     return STATUS_OK;
 }

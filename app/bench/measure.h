@@ -120,9 +120,10 @@ double bench_stats_quantile(const double *sorted, int n, double p);
 /* Sorts the values; their median, NAN if n is 0. */
 double bench_stats_median(double *values, int n);
 
-/* Everything is NAN (peak_mib_count 0) if the line does not say it. */
+/* Everything is NAN (peak_mib_count 0) if the line does not say it. `counts`: the reader's. */
 enum { BENCH_MAX_DEVICES = 64 };
 typedef struct bench_sample {
+    bool counts;
     double images_per_s;      /* over the epochs after the warm-up, together */
     double step_s;            /* one optimizer step in those epochs */
     double whole_step_s;      /* one optimizer step in all epochs: the phases are its parts */

@@ -446,7 +446,7 @@ START_TEST(a_pytorch_row_without_accuracy_is_not_counted)
     ASSERT_FACTS(b.rows.list[0].command,
                  "learns.sh -m torch.distributed.run --standalone --nproc_per_node=2 peer.py",
                  "--mode=ddp", "--model=mlp", "--batch-size=64");
-    b.rows.list[0].counts[0] = b.rows.list[0].counts[1] = false;
+    b.rows.list[0].samples[0].counts = b.rows.list[0].samples[1].counts = false;
     test_folder_require(file_replace(test_folder_path("learns.sh.acc"), &bad, 1));
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     ck_assert_int_eq(bench_row_samples(&b.rows, 0), 0);
