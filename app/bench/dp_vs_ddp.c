@@ -635,24 +635,17 @@ static bool has_phases(const figures *f)
     return isfinite(f->phase_share);
 }
 
-static bool has_phases_of_host(const figures *f)
-{
-    return !f->rows->is_cuda && has_phases(f);
-}
+/* Which rows a table has. */
+typedef enum table_rows { ALL, SAMPLES, PHASES, PHASES_OF_HOST, PHASES_OF_GPU, TRAFFIC } table_rows;
 
-static bool has_phases_of_gpu(const figures *f)
+static bool has(const figures *f, table_rows which)
 {
-    return f->rows->is_cuda && has_phases(f);
-}
-
-static bool has_samples(const figures *f)
-{
-    return f->speed.n > 0;
-}
-
-static bool has_traffic(const figures *f)
-{
-    return isfinite(f->bytes[0]) || isfinite(f->peak_mib);
+    if (which == SAMPLES)
+        return f->speed.n > 0;
+    if (which == TRAFFIC)
+        return isfinite(f->bytes[0]) || isfinite(f->peak_mib);
+    bool here = which != (f->rows->is_cuda ? PHASES_OF_HOST : PHASES_OF_GPU);
+    return which == ALL || (here && has_phases(f));
 }
 
 #define DP_VS_DDP "dp-vs-ddp"
@@ -663,43 +656,43 @@ static bool has_traffic(const figures *f)
 static const struct {
     const char *title;
     const char *columns[20];
-    bool (*has)(const figures *f);                /* NULL: all */
+    table_rows has;
     void (*add)(const figures *f, json_t *table); /* the cells after those of WHICH */
     const char *benchmark;                        /* that alone has it; NULL: both */
 } TABLES[] = {
     {"Beside ddp, and when to take it",
      {WHICH, "images/s", "95 % interval", "times ddp's", "exposed ms", "% of step"},
-     NULL,
+     ALL,
      add_beside_ddp,
      MODES},
     {"What a step sends and gets, a device holds, and training has lost; and why so fast",
      {WHICH, "MiB at rank 0", "at the busiest", "peak MiB", "loss", "minus ddp's"},
-     has_samples,
+     SAMPLES,
      add_cost,
      MODES},
     {"Speed, and why",
      {WHICH, "scaling", "images/s", "95 % interval", "step ms", "efficiency %, median of pairs"},
-     NULL,
+     ALL,
      add_speed,
      DP_VS_DDP},
     {WHERE,
      {WHICH, "data", "forward", "backward", "optimizer", "step, warm-up included"},
-     has_phases_of_host,
+     PHASES_OF_HOST,
      add_work,
      NULL},
     {WHERE,
      {WHICH, "data", "forward", "backward", "optimizer", "accelerator", "step, warm-up included"},
-     has_phases_of_gpu,
+     PHASES_OF_GPU,
      add_work,
      NULL},
     {"Communication in it, and waiting for others, ms",
      {WHICH, "broadcast", "scatter", "gather", "reduce", "waiting", "all, hidden too"},
-     has_phases,
+     PHASES,
      add_talk,
      NULL},
     {"Traffic of a step and memory, MiB",
      {WHICH, "rank 0 sends", "receives", "busiest sends", "receives", "peak of a device"},
-     has_traffic,
+     TRAFFIC,
      add_traffic,
      DP_VS_DDP},
 };
@@ -717,7 +710,7 @@ static void add_tables(json_t *document, const bench_rows *rows)
         json_t *table = NULL;
         for (int i = 0; i < rows->cases->count; i++) {
             const figures f = figures_of(rows, i);
-            if ((TABLES[t].has != NULL && !TABLES[t].has(&f)) ||
+            if (!has(&f, TABLES[t].has) ||
                 (TABLES[t].benchmark != NULL && strcmp(TABLES[t].benchmark, benchmark) != 0))
                 continue;
             if (table == NULL)
