@@ -163,8 +163,8 @@ static size_t shared_bytes(const rank_context *rank)
 static status open_group(rank_context *rank)
 {
     const options *o = rank->opts;
-    const char *own = strategy_of(o)->group_backend;
-    process_group_options settings = {.backend = own != NULL ? own : o->backend,
+    bool is_alone = strategy_of(o)->has_replicas; /* --backend is theirs */
+    process_group_options settings = {.backend = is_alone ? "auto" : o->backend,
                                       .rank = rank->place.rank,
                                       .world_size = rank->place.world_size,
                                       .store = store_of(rank),

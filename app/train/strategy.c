@@ -63,15 +63,19 @@ const strategy_facts *strategy_of(const options *opts)
     return &ops_of(opts)->facts;
 }
 
-static status check_devices(const options *opts, int world_size)
+static status check_alone(const options *opts, int world_size)
 {
-    if (world_size > 1)
+    if (strategy_of(opts)->has_replicas)
         return FAIL(STATUS_INVALID,
                     "--mode=%s is one process with all devices, this job has %d ranks: give "
                     "--replicas=%d (CPU) or --devices=0,1 (GPUs) instead of what asks for ranks "
                     "(--nproc-per-node, --nnodes, --world-size; RANK and WORLD_SIZE)",
                     opts->mode, world_size, world_size);
-    return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+                "--mode=single is one process, this job has %d ranks: leave out what asks for "
+                "them (--nproc-per-node, --nnodes, --world-size; RANK and WORLD_SIZE), or give "
+                "--mode=ddp",
+                world_size);
 }
 
 static status check_ranks(const options *opts)
@@ -111,6 +115,11 @@ static status check_count(const options *opts, int world_size)
                     how->name, opts->model, how->most(kind), how->unit, n, how->most(kind),
                     how->has_replicas ? "replicas" : "nproc-per-node", how->most(kind),
                     how->has_replicas ? "" : ", or several rows of ranks with --mesh");
+    if (how == &strategy_pipeline.facts && opts->stages > 0 && opts->stages != n)
+        return FAIL(
+            STATUS_INVALID,
+            "--stages=%lld: this job has %d, a rank each: give --mesh for several pipelines",
+            (long long)opts->stages, n);
     return STATUS_OK;
 }
 
@@ -149,12 +158,12 @@ status strategy_check(const options *opts, int world_size)
     if (opts->sync_every > 1 && !is_ddp)
         return FAIL(STATUS_INVALID, "--sync-every=%lld is for --mode=ddp: here it is %s",
                     (long long)opts->sync_every, mode);
-    if (ops->facts.has_replicas)
-        TRY(check_devices(opts, world_size));
+    if (ops->facts.is_one_process && world_size > 1)
+        return check_alone(opts, world_size);
     TRY(check_count(opts, world_size));
     TRY(check_sharing(opts));
     if (ops->check != NULL)
-        TRY(ops->check(opts, world_size));
+        TRY(ops->check(opts));
     return ops->facts.has_replicas ? STATUS_OK : check_ranks(opts);
 }
 
@@ -403,16 +412,6 @@ status strategy_ranks_move_cut(rank_context *rank, void *self, size_t arena, net
 
 /* Opening a strategy. */
 
-static status open_optimizer(strategy *s)
-{
-    rank_context *rank = s->rank;
-    optimizer_part part = {network_parameters(rank->net), network_gradients(rank->net),
-                           .count = network_count(rank->net)};
-    if (s->ops.part != NULL)
-        s->ops.part(rank, s->self, &part);
-    return optimizer_create(rank->dev, &rank->settings.optimizer, &part, &s->opt);
-}
-
 /* Rank 0 tells the others before each arena what it does with it. */
 enum { STATE_END = -1, STATE_WAYS = 2 };
 
@@ -462,7 +461,11 @@ status strategy_open(const options *opts, rank_context *rank, strategy **out)
         return st;
     }
     *out = s; /* to be closed from now on */
-    return open_optimizer(s);
+    optimizer_part part = {network_parameters(rank->net), network_gradients(rank->net),
+                           .count = network_count(rank->net)};
+    if (s->ops.part != NULL)
+        s->ops.part(rank, s->self, &part);
+    return optimizer_create(rank->dev, &rank->settings.optimizer, &part, &s->opt);
 }
 
 optimizer *strategy_optimizer(const strategy *s)
@@ -562,7 +565,7 @@ void strategy_plan_step(strategy *s, float lr, step_plan *plan)
 {
     optimizer_plan_step(s->opt, lr, plan);
     if (s->ops.plan_step != NULL)
-        s->ops.plan_step(s->rank, s->self, plan);
+        s->ops.plan_step(s->self, plan);
 }
 
 /* One optimizer step, as in any textbook. */
@@ -596,14 +599,6 @@ status strategy_ranks_step(rank_context *rank, int step)
 
 /* Steps that are replayed as graphs. */
 
-static step_graph *find_graph(step_graphs *graphs, int samples)
-{
-    for (int i = 0; i < graphs->n; i++)
-        if (graphs->known[i].samples == samples)
-            return &graphs->known[i];
-    return NULL;
-}
-
 static status record(step_graphs *graphs, step_graph *one, int step, enqueue_step_fn enqueue,
                      void *ctx)
 {
@@ -623,7 +618,10 @@ status step_graphs_run(step_graphs *graphs, int samples, int step, enqueue_step_
                        void *ctx)
 {
     device *dev = graphs->timeline->dev;
-    step_graph *one = graphs->enabled ? find_graph(graphs, samples) : NULL;
+    step_graph *one = NULL;
+    for (int i = 0; i < graphs->n; i++)
+        if (graphs->known[i].samples == samples)
+            one = &graphs->known[i];
     if (one == NULL) {
         if (graphs->enabled && graphs->n < STEP_GRAPHS_MAX)
             graphs->known[graphs->n++] = (step_graph){.samples = samples};
@@ -689,7 +687,7 @@ status strategy_is_finite(strategy *s, bool *out)
 {
     rank_context *rank = s->rank;
     int64_t all_finite;
-    TRY(s->ops.is_finite != NULL ? s->ops.is_finite(rank, s->self, out)
+    TRY(s->ops.is_finite != NULL ? s->ops.is_finite(s->self, out)
                                  : network_is_finite(rank->net, out));
     all_finite = *out;
     if (network_count(rank->net) != network_model_count(rank->net))
@@ -765,8 +763,7 @@ json_t *strategy_outcome(const strategy *s)
 
 const char *strategy_backend(const strategy *s)
 {
-    return s->ops.backend != NULL ? s->ops.backend(s->rank, s->self)
-                                  : process_group_backend(s->rank->group);
+    return s->ops.backend != NULL ? s->ops.backend(s->self) : process_group_backend(s->rank->group);
 }
 
 device_use strategy_use(const strategy *s, int index)
@@ -774,7 +771,7 @@ device_use strategy_use(const strategy *s, int index)
     const rank_context *rank = s->rank;
     uint64_t sent = 0, received = 0;
     if (s->ops.use != NULL)
-        return s->ops.use(rank, s->self, index);
+        return s->ops.use(s->self, index);
     process_group_traffic(rank->group, &sent, &received);
     mesh_add_traffic(&rank->mesh, &sent, &received);
     return (device_use){(int64_t)sent, (int64_t)received, rank->dev->memory_peak};

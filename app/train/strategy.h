@@ -43,15 +43,14 @@ typedef struct strategy strategy;
 
 /* What is known of a strategy before it is open. */
 typedef struct strategy_facts {
-    const char *name;          /* as --mode spells it */
-    const char *title;         /* in a run's header: "mode ps, ranks" */
-    const char *unit;          /* what has threads and a part of the batch: "rank", "replica" */
-    const char *group_backend; /* for the process group among the ranks; NULL: --backend */
-    bool is_one_process;       /* it does all of the work: its --batch-size is the whole batch */
-    bool has_replicas;         /* devices of one process: --replicas */
-    bool is_central;           /* gradients are added up in one place, in an order of its own: other
+    const char *name;    /* as --mode spells it */
+    const char *title;   /* in a run's header: "mode ps, ranks" */
+    const char *unit;    /* what has threads and a part of the batch: "rank", "replica" */
+    bool is_one_process; /* it does all of the work: its --batch-size is the whole batch */
+    bool has_replicas;   /* devices of one process: --replicas, and --backend is theirs */
+    bool is_central;     /* gradients are added up in one place, in an order of its own: other
                                   numbers of devices give other bits */
-    const char *alone;         /* why one rank makes no sense; NULL: it does */
+    const char *alone;   /* why one rank makes no sense; NULL: it does */
     const char *axis; /* of --mesh, along which devices have a part of the network each, or of its
                          state, and none has all gradients; NULL: each has them all */
     bool cuts_model;  /* these have parts of the network: --batch-size is all of theirs */

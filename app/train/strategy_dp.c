@@ -31,9 +31,6 @@ enum {
     REPLICA_GROUPS = 2, /* an epoch has full batches and at most one smaller one */
 };
 
-/* Where a replica and the master meet in the course of a batch. */
-typedef enum replica_point { AT_PARAMETERS, AT_LOGITS, AT_GRADIENTS, REPLICA_POINTS } replica_point;
-
 struct replica;
 
 /* What each replica is to do. */
@@ -54,12 +51,12 @@ typedef struct replica {
     device *dev;
     struct trace_lane *lane; /* for its transfers; NULL: no trace */
     network *net;
-    step_state *step_state;                     /* device memory, as the next two: */
-    float *x;                                   /* (chunk, 784) */
-    uint32_t *samples;                          /* (chunk) */
-    store *keys[REPLICA_GROUPS];                /* NULL: none is needed */
-    process_group *groups[REPLICA_GROUPS];      /* NULL: not of this group, or a group of one */
-    _Atomic int64_t arrived_ns[REPLICA_POINTS]; /* when it last was ready for the master */
+    step_state *step_state;                /* device memory, as the next two: */
+    float *x;                              /* (chunk, 784) */
+    uint32_t *samples;                     /* (chunk) */
+    store *keys[REPLICA_GROUPS];           /* NULL: none is needed */
+    process_group *groups[REPLICA_GROUPS]; /* NULL: not of this group, or a group of one */
+    _Atomic int64_t arrived_ns[N_PHASES];  /* when it last was ready for the master, by what */
 
     /* under the lock of `all` */
     uint64_t done; /* tasks */
@@ -127,24 +124,18 @@ static status interrupted(void *ctx)
     return STATUS_OK;
 }
 
-/* Of all but the master, whose device has the main thread's. */
-static status open_trace(replica *r)
+/* Device and network. Of all but the master, whose device has the main thread's trace. */
+static status open_compute(replica *r, const task *t)
 {
     trace *spans = r->all->rank->trace.spans;
     trace_lane *lane = NULL;
     char name[TRACE_LANE_NAME_BYTES];
-    snprintf(name, sizeof name, "replica %d", r->index);
-    TRY(trace_lane_open(spans, name, TRACE_NESTED, &lane));
-    return device_trace(r->dev, spans, lane);
-}
-
-/* Device and network. */
-static status open_compute(replica *r, const task *t)
-{
-    (void)t;
     size_t chunk = (size_t)r->all->chunk;
+    (void)t;
+    snprintf(name, sizeof name, "replica %d", r->index);
     TRY(device_create(&r->where, &r->dev));
-    TRY(open_trace(r));
+    TRY(trace_lane_open(spans, name, TRACE_NESTED, &lane));
+    TRY(device_trace(r->dev, spans, lane));
     const device_ops *ops = r->dev->ops;
     TRY(ops->alloc(r->dev, sizeof *r->step_state, (void **)&r->step_state));
     TRY(ops->alloc(r->dev, sizeof *r->x * chunk * DATASET_PIXELS, (void **)&r->x));
@@ -277,9 +268,9 @@ static int group_of(const replicas *all, int n)
     return chunk_count(n, all->n) == all->in_use[0] ? 0 : 1;
 }
 
-static void arrive(replica *r, replica_point point)
+static void arrive(replica *r, moment phase)
 {
-    atomic_store(&r->arrived_ns[point], clock_now_ns());
+    atomic_store(&r->arrived_ns[phase], clock_now_ns());
 }
 
 /* The sum over the group, on rank 0. */
@@ -291,7 +282,7 @@ static status reduce_gradients(process_group *group, network *net, device_stream
     return process_group_run(group, &c, stream);
 }
 
-/* The other side of run_batch, on one chunk, if this replica has one. What is not a float is sent
+/* The other side of forward_backward, on one chunk, if this replica has one. What is not a float is sent
  * as one: these transfers do no arithmetic. */
 static status work_on_chunk(replica *r, const task *t)
 {
@@ -307,18 +298,18 @@ static status work_on_chunk(replica *r, const task *t)
     batch in = {.n = rows, .x = r->x, .samples = r->samples, .state = r->step_state};
     if (t->begins_step)
         TRY(r->dev->ops->begin_step(r->dev, &t->plan, r->step_state, NULL));
-    arrive(r, AT_PARAMETERS);
+    arrive(r, MOMENT_BROADCAST);
     TRY(process_group_broadcast(group, network_parameters(r->net), count, DTYPE_F32, 0, stream));
     TRY(process_group_recv(group, r->x, n * image_bytes / sizeof(float), DTYPE_F32, 0, stream));
     TRY(process_group_recv(group, r->samples, n, DTYPE_F32, 0, stream));
     TRY(network_forward(r->net, &in, NETWORK_TRAIN));
-    arrive(r, AT_LOGITS);
+    arrive(r, MOMENT_GATHER);
     TRY(process_group_send(group, network_logits(r->net), n * NETWORK_CLASSES, DTYPE_F32, 0,
                            stream));
     TRY(process_group_recv(group, network_dlogits(r->net), n * row_bytes / sizeof(float), DTYPE_F32,
                            0, stream));
     TRY(network_backward_from(r->net, false, NULL, NULL));
-    arrive(r, AT_GRADIENTS);
+    arrive(r, MOMENT_REDUCE);
     return reduce_gradients(group, r->net, stream);
 }
 
@@ -350,10 +341,9 @@ static void *replica_main(void *arg)
 
 /* The master. */
 
-static status check(const options *opts, int world_size)
+static status check(const options *opts)
 {
     const char *name = opts->backend;
-    (void)world_size;
     if (strcmp(name, "local") != 0 && strcmp(name, "auto") != 0 && strcmp(name, "nccl") != 0)
         return FAIL(STATUS_INVALID,
                     "--backend=%s: is for processes; the threads of --mode=dp take "
@@ -375,7 +365,7 @@ static void set_batches(replicas *all, const rank_context *rank)
 }
 
 /* nccl if every replica has a GPU of its own. */
-static status choose_backend(replicas *all)
+static status open_groups(replicas *all)
 {
     const char *asked = all->rank->opts->backend;
     int gpus = 0;
@@ -390,12 +380,6 @@ static status choose_backend(replicas *all)
     bool nccl =
         strcmp(asked, "nccl") == 0 || (strcmp(asked, "auto") == 0 && on_gpus && all->n <= gpus);
     all->backend = all->n < 2 ? "none" : nccl ? "nccl" : "local";
-    return STATUS_OK;
-}
-
-static status open_groups(replicas *all)
-{
-    TRY(choose_backend(all));
     if (strcmp(all->backend, "nccl") == 0)
         return store_server_create("127.0.0.1", 0, &all->server);
     for (int i = 0; i < REPLICA_GROUPS; i++)
@@ -519,17 +503,15 @@ static status open_replicas(rank_context *rank, void *self)
     return STATUS_OK;
 }
 
-static const char *backend(const rank_context *rank, void *self)
+static const char *backend(void *self)
 {
-    (void)rank;
     return ((const replicas *)self)->backend;
 }
 
-static device_use use(const rank_context *rank, void *self, int index)
+static device_use use(void *self, int index)
 {
     const replica *r = &((const replicas *)self)->members[index];
     device_use sum = {.memory_peak = r->dev->memory_peak};
-    (void)rank;
     for (int group = 0; group < REPLICA_GROUPS; group++) {
         uint64_t sent = 0, received = 0;
         if (r->groups[group] != NULL)
@@ -540,10 +522,9 @@ static device_use use(const rank_context *rank, void *self, int index)
     return sum;
 }
 
-static void plan_step(rank_context *rank, void *self, const step_plan *plan)
+static void plan_step(void *self, const step_plan *plan)
 {
     replicas *all = self;
-    (void)rank;
     all->next = (task){.run = work_on_chunk, .begins_step = true, .plan = *plan};
     all->next.plan.loss_sum = NULL; /* memory of the master's device */
 }
@@ -569,7 +550,6 @@ static void *row_of(const batch_run *run, int member, const void *array, size_t 
     return (unsigned char *)array + rows_before * row_bytes;
 }
 
-/* Each replica's rows of it. */
 static status send_rows(const batch_run *run, int member, const void *array, size_t row_bytes)
 {
     return process_group_send(run->group, row_of(run, member, array, row_bytes),
@@ -577,21 +557,14 @@ static status send_rows(const batch_run *run, int member, const void *array, siz
                               run->rank->dev->stream);
 }
 
-/* Of the time since start_ns, what passed before replica `member` was ready, was waiting. */
-static int64_t waited_for(const batch_run *run, int member, replica_point point, int64_t start_ns)
+/* Of the time since start_ns, what passed before replicas `first` to `last` were ready for it, was
+ * waiting. */
+static void note_waiting(const batch_run *run, int first, int last, moment phase, int64_t start_ns)
 {
-    int64_t ready_ns = atomic_load(&run->all->members[member].arrived_ns[point]);
-    int64_t now_ns = clock_now_ns();
-    int64_t until_ns = ready_ns < now_ns ? ready_ns : now_ns;
-    return until_ns > start_ns ? until_ns - start_ns : 0;
-}
-
-static void note_waiting_for_all(const batch_run *run, replica_point point, moment phase,
-                                 int64_t start_ns)
-{
-    int64_t longest = 0;
-    for (int i = 1; i < run->members; i++) {
-        int64_t ns = waited_for(run, i, point, start_ns);
+    int64_t longest = 0, now_ns = clock_now_ns();
+    for (int i = first; i <= last; i++) {
+        int64_t ready_ns = atomic_load(&run->all->members[i].arrived_ns[phase]);
+        int64_t ns = (ready_ns < now_ns ? ready_ns : now_ns) - start_ns;
         longest = ns > longest ? ns : longest;
     }
     timeline_waited(&run->rank->timeline, phase, longest);
@@ -599,10 +572,10 @@ static void note_waiting_for_all(const batch_run *run, replica_point point, mome
 
 static status send_parameters_and_inputs(const batch_run *run)
 {
-    const rank_context *rank = run->rank;
+    rank_context *rank = run->rank;
     const batch *in = &run->b->in;
     run->all->next.n = in->n;
-    TRY(timeline_enter(&run->rank->timeline, MOMENT_BROADCAST));
+    TRY(timeline_enter(&rank->timeline, MOMENT_BROADCAST));
     int64_t start_ns = clock_now_ns();
     TRY(give_task(run->all, &run->all->next));
     run->all->next.begins_step = false;
@@ -610,8 +583,8 @@ static status send_parameters_and_inputs(const batch_run *run)
         return STATUS_OK;
     TRY(process_group_broadcast(run->group, network_parameters(rank->net), network_count(rank->net),
                                 DTYPE_F32, 0, rank->dev->stream));
-    note_waiting_for_all(run, AT_PARAMETERS, MOMENT_BROADCAST, start_ns);
-    TRY(timeline_enter(&run->rank->timeline, MOMENT_SCATTER));
+    note_waiting(run, 1, run->members - 1, MOMENT_BROADCAST, start_ns);
+    TRY(timeline_enter(&rank->timeline, MOMENT_SCATTER));
     for (int i = 1; i < run->members; i++) {
         TRY(send_rows(run, i, in->x, DATASET_PIXELS * device_element_bytes(rank->dev)));
         TRY(send_rows(run, i, in->samples, sizeof *in->samples));
@@ -630,8 +603,7 @@ static status gather_logits(const batch_run *run)
         int64_t start_ns = clock_now_ns();
         TRY(process_group_recv(run->group, row_of(run, i, logits, row_bytes),
                                rows_of(run, i) * NETWORK_CLASSES, DTYPE_F32, i, dev->stream));
-        timeline_waited(&run->rank->timeline, MOMENT_GATHER,
-                        waited_for(run, i, AT_LOGITS, start_ns));
+        note_waiting(run, i, i, MOMENT_GATHER, start_ns);
     }
     return STATUS_OK;
 }
@@ -655,7 +627,7 @@ static status add_gradients(const batch_run *run)
     if (run->group == NULL)
         return STATUS_OK;
     TRY(reduce_gradients(run->group, run->rank->net, run->rank->dev->stream));
-    note_waiting_for_all(run, AT_GRADIENTS, MOMENT_REDUCE, start_ns);
+    note_waiting(run, 1, run->members - 1, MOMENT_REDUCE, start_ns);
     return STATUS_OK;
 }
 
@@ -683,7 +655,6 @@ const strategy_ops strategy_dp = {
     .facts = {.name = "dp",
               .title = "mode dp, replicas",
               .unit = "replica",
-              .group_backend = "auto", /* for one rank; --backend is the replicas' */
               .is_one_process = true,
               .has_replicas = true,
               .is_central = true,

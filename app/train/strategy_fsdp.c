@@ -62,7 +62,7 @@ typedef struct fsdp {
     uint64_t brought[BUFFERS]; /* the number of the gather */
     fsdp_work works[MAX_WORKS];
     uint64_t launched, awaited; /* all are waited for in the order of their launch */
-    moment moment;              /* that a wait interrupts */
+    bool evaluates;             /* a test's batch: no time is counted */
     bool last;                  /* of the step's batches: gradients are final */
     int64_t comm_ns;
 } fsdp;
@@ -141,7 +141,7 @@ static status await_oldest(fsdp *f)
     int64_t ns = 0;
     const fsdp_work *w = &f->works[f->awaited++ % MAX_WORKS];
     TRY(process_group_wait(f->rank->mesh.model.group, w->work, &ns));
-    f->comm_ns += f->moment != MOMENT_EVALUATION ? ns : 0;
+    f->comm_ns += f->evaluates ? 0 : ns;
     return w->reduces == f->layout.n - 1 ? take_last(f, room_of(f, w->reduces)) : STATUS_OK;
 }
 
@@ -149,12 +149,13 @@ static status await_oldest(fsdp *f)
 static status await(fsdp *f, uint64_t until, moment m)
 {
     timeline *t = &f->rank->timeline;
-    bool enters = f->awaited < until && f->moment != MOMENT_EVALUATION;
+    moment was = t->entered;
+    bool enters = f->awaited < until && !f->evaluates;
     if (enters)
         TRY(timeline_enter(t, m));
     while (f->awaited < until)
         TRY(await_oldest(f));
-    return enters ? timeline_enter(t, f->moment) : STATUS_OK;
+    return enters ? timeline_enter(t, was) : STATUS_OK;
 }
 
 static status launch(fsdp *f, const collective *c, int reduces)
@@ -269,12 +270,8 @@ static status forward_backward(rank_context *rank, void *self, const step_batch 
     fsdp *f = self;
     forget(f);
     f->last = b->last;
-    f->moment = MOMENT_FORWARD;
-    TRY(timeline_enter(&rank->timeline, f->moment));
-    TRY(network_forward(rank->net, &b->in, NETWORK_TRAIN));
-    f->moment = MOMENT_BACKWARD;
-    TRY(timeline_enter(&rank->timeline, f->moment));
-    return network_backward(rank->net, !b->first, NULL, NULL);
+    f->evaluates = false;
+    return strategy_ranks_forward_backward(rank, b, NULL, NULL);
 }
 
 /* In a mesh, then, of ranks with the same slices (PyTorch's hybrid sharding). */
@@ -294,7 +291,7 @@ static status evaluate(rank_context *rank, void *self, const batch *in)
     fsdp *f = self;
     const float *parameters = NULL;
     forget(f);
-    f->moment = MOMENT_EVALUATION;
+    f->evaluates = true;
     if (in != NULL) {
         TRY(network_forward(rank->net, in, NETWORK_EVAL));
         return network_score(rank->net);

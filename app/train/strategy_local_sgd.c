@@ -25,9 +25,8 @@ typedef struct local_sgd {
     step_state *state[N_STEPPED]; /* device memory: of their learning rates */
 } local_sgd;
 
-static status check(const options *opts, int world_size)
+static status check(const options *opts)
 {
-    (void)world_size;
     if (opts->comm_hook != NULL && strcmp(opts->comm_hook, "none") != 0)
         return FAIL(STATUS_INVALID,
                     "--comm-hook=%s is for gradients, and with --sync-every=%lld "

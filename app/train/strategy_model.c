@@ -97,10 +97,9 @@ static void close_model(void *self)
     free(m->staged);
 }
 
-static void plan_step(rank_context *rank, void *self, const step_plan *plan)
+static void plan_step(void *self, const step_plan *plan)
 {
     model_parallel *m = self;
-    (void)rank;
     m->plan = *plan;
     m->plan.loss_sum = NULL; /* memory of the rank's device */
 }
@@ -224,20 +223,18 @@ static status move_state(rank_context *rank, void *self, size_t arena, network_o
     return STATUS_OK;
 }
 
-static status is_finite(rank_context *rank, void *self, bool *out)
+static status is_finite(void *self, bool *out)
 {
     model_parallel *m = self;
-    (void)rank;
     *out = true;
     for (part *p = m->parts; p <= last_part(m) && *out; p++)
         TRY(network_is_finite(p->net, out));
     return STATUS_OK;
 }
 
-static device_use use(const rank_context *rank, void *self, int index)
+static device_use use(void *self, int index)
 {
     const part *p = &((const model_parallel *)self)->parts[index];
-    (void)rank;
     return (device_use){p->use.sent_bytes, p->use.received_bytes, p->dev->memory_peak};
 }
 
@@ -255,7 +252,6 @@ const strategy_ops strategy_model = {
     .facts = {.name = "model",
               .title = "mode model, devices",
               .unit = "device",
-              .group_backend = "auto", /* for one rank */
               .is_one_process = true,
               .has_replicas = true,
               .axis = "pp",

@@ -21,7 +21,7 @@
 typedef struct strategy_ops {
     strategy_facts facts;
 
-    status (*check)(const options *opts, int world_size); /* NULL: what the facts forbid is all */
+    status (*check)(const options *opts); /* NULL: what the facts forbid is all */
 
     size_t self_bytes; /* of `self`: zeroed memory; 0: it has no state */
     status (*open)(rank_context *rank, void *self);
@@ -45,9 +45,9 @@ typedef struct strategy_ops {
                          float *host);
 
     /* Whether this rank's parameters are finite. NULL: its network has all of them. */
-    status (*is_finite)(rank_context *rank, void *self, bool *out);
+    status (*is_finite)(void *self, bool *out);
 
-    void (*plan_step)(rank_context *rank, void *self, const step_plan *plan); /* NULL: nothing */
+    void (*plan_step)(void *self, const step_plan *plan);         /* NULL: nothing */
     status (*run_step)(rank_context *rank, void *self, int step); /* NULL: the three that follow */
     /* NULL: the rank's network does it, with the rank's batch. */
     status (*forward_backward)(rank_context *rank, void *self, const step_batch *b);
@@ -63,8 +63,8 @@ typedef struct strategy_ops {
     void (*describe)(const rank_context *rank, void *self, FILE *out); /* NULL: the facts say it */
     json_t *(*outcome)(const rank_context *rank, void *self);          /* NULL: nothing */
     /* NULL: these two are of the ranks' process group. */
-    const char *(*backend)(const rank_context *rank, void *self);
-    device_use (*use)(const rank_context *rank, void *self, int index);
+    const char *(*backend)(void *self);
+    device_use (*use)(void *self, int index);
     int64_t (*comm_ns)(const rank_context *rank, void *self,
                        int64_t exposed_ns); /* NULL: the exposed ones are all */
 } strategy_ops;

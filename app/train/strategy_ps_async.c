@@ -34,9 +34,8 @@ typedef struct ps_async {
     float stop;     /* above 0: some rank wishes to stop; NaN: a loss is not finite */
 } ps_async;
 
-static status check(const options *o, int world_size)
+static status check(const options *o)
 {
-    (void)world_size;
     interval tests, saves;
     TRY(interval_parse("--eval-every", 0, o->eval_every, &tests));
     TRY(interval_parse("--save-every", 1, o->save_every, &saves));
@@ -179,9 +178,8 @@ static status take_push(void *ctx, const rpc_call *call, rpc_value *out)
     return timeline_enter(&rank->timeline, MOMENT_SERVE);
 }
 
-static void plan_step(rank_context *rank, void *self, const step_plan *plan)
+static void plan_step(void *self, const step_plan *plan)
 {
-    (void)rank;
     ((ps_async *)self)->plan = *plan;
 }
 
