@@ -62,18 +62,6 @@ bench_mode bench_case_mode(const bench_case *c)
     return mode_at(c->variant > 0 ? STRATEGY_COUNT + c->variant - 1 : (int)c->mode);
 }
 
-/* Appends a value if it is not there. */
-static status add(bench_list *list, int value, const char *flag)
-{
-    for (int i = 0; i < list->n; i++)
-        if (list->values[i] == value)
-            return STATUS_OK;
-    if (list->n == BENCH_LIST_MAX)
-        return FAIL(STATUS_INVALID, "%s: more than %d entries", flag, BENCH_LIST_MAX);
-    list->values[list->n++] = value;
-    return STATUS_OK;
-}
-
 /* Reads whole numbers from 1 to n; or, unless `words` is NULL, words, as their places among those,
  * of which there are n. */
 static status read_list(const char *flag, const char *text, const char *const *words, int n,
@@ -96,7 +84,13 @@ static status read_list(const char *flag, const char *text, const char *const *w
         if (words == NULL && !number_parse(word, 1, n, &value))
             return FAIL(STATUS_INVALID, "%s: '%s' is not a whole number from 1 to %d (in '%.80s')",
                         flag, word, n, text);
-        TRY(add(out, value, flag));
+        bool is_there = false;
+        for (int i = 0; i < out->n; i++)
+            is_there |= out->values[i] == value;
+        if (!is_there && out->n == BENCH_LIST_MAX)
+            return FAIL(STATUS_INVALID, "%s: more than %d entries", flag, BENCH_LIST_MAX);
+        if (!is_there)
+            out->values[out->n++] = value;
     }
     return out->n > 0 ? STATUS_OK : FAIL(STATUS_INVALID, "%s: the list is empty", flag);
 }
@@ -422,10 +416,9 @@ static void add_mode(const bench_commands *commands, const bench_case *c, bench_
                           commands->opts->backend);
     bench_words_add(out, "--%sbatch-size=%d", whole ? "" : "global-", c->global_batch);
     list_devices(c->world, list);
-    bool has_devices = how->is_one_process && c->mode != STRATEGY_SINGLE;
-    if (has_devices && commands->is_cuda)
+    if (how->has_replicas && commands->is_cuda)
         bench_words_add(out, "--devices=%s", list);
-    else if (has_devices)
+    else if (how->has_replicas)
         bench_words_add(out, "--replicas=%d", c->world);
 }
 

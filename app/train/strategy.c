@@ -301,8 +301,6 @@ static status sum(rank_context *rank, process_group *group, float *values, size_
                   float prescale, const char *label)
 {
     const collective c = {.kind = COLLECTIVE_ALL_REDUCE,
-                          .op = REDUCE_SUM,
-                          .type = DTYPE_F32,
                           .in = values,
                           .out = values,
                           .count = count,
@@ -379,7 +377,6 @@ status strategy_ranks_move_slice(rank_context *rank, const state_slice *s, netwo
     TRY(memory_alloc(sizeof *own * s->room * (host != NULL ? 1 + (size_t)n : 1), (void **)&own));
     float *all = host != NULL ? own + s->room : NULL;
     const collective c = {.kind = reads ? COLLECTIVE_GATHER : COLLECTIVE_SCATTER,
-                          .type = DTYPE_F32,
                           .in = reads ? own : all,
                           .out = reads ? all : own,
                           .count = s->room,
@@ -503,7 +500,6 @@ static status launch(rank_context *rank, commit *c)
     c->step[1] = (double)c->images;
     c->read = so_far.loss_sum;
     const collective all = {.kind = COLLECTIVE_ALL_REDUCE,
-                            .op = REDUCE_SUM,
                             .type = DTYPE_F64,
                             .in = c->step,
                             .out = c->step,
@@ -696,14 +692,6 @@ status strategy_is_finite(strategy *s, bool *out)
     return STATUS_OK;
 }
 
-static status share_loss_scaling(rank_context *rank, int root)
-{
-    loss_scaling scaling;
-    TRY(rank_context_loss_scaling(rank, &scaling));
-    TRY(process_group_broadcast(rank->group, &scaling, sizeof scaling, DTYPE_U8, root, NULL));
-    return rank_context_set_loss_scaling(rank, &scaling);
-}
-
 /* Each rank that has the same part of the network gets all of it. Before the first step the
  * optimizer has no state yet. */
 static status share_all(strategy *s, int root)
@@ -721,12 +709,17 @@ static status share_all(strategy *s, int root)
 
 status strategy_share_state(strategy *s, int root)
 {
+    rank_context *rank = s->rank;
+    loss_scaling scaling;
     int64_t steps = optimizer_steps(s->opt);
-    TRY(process_group_broadcast(s->rank->group, &steps, 1, DTYPE_I64, root, NULL));
+    TRY(process_group_broadcast(rank->group, &steps, 1, DTYPE_I64, root, NULL));
     optimizer_set_steps(s->opt, steps);
-    TRY(s->ops.share_state != NULL ? s->ops.share_state(s->rank, s->self, root)
-                                   : share_all(s, root));
-    return steps > 0 ? share_loss_scaling(s->rank, root) : STATUS_OK;
+    TRY(s->ops.share_state != NULL ? s->ops.share_state(rank, s->self, root) : share_all(s, root));
+    if (steps == 0)
+        return STATUS_OK;
+    TRY(rank_context_loss_scaling(rank, &scaling));
+    TRY(process_group_broadcast(rank->group, &scaling, sizeof scaling, DTYPE_U8, root, NULL));
+    return rank_context_set_loss_scaling(rank, &scaling);
 }
 
 status strategy_explain(strategy *s, status st)
@@ -741,8 +734,8 @@ static void describe_central(const strategy *s, int devices, FILE *out)
     const char *unit = s->ops.facts.unit;
     fprintf(out, "gradients, %.2f MB, of every %s to %s 0, which adds them\n", mb, unit, unit);
     fprintf(out, "%s 0 alone makes the step, and sends parameters to all\n", unit);
-    fprintf(out, "%s 0 sends %.2f MB in a step, and gets %.2f MB\n", unit, mb * (devices - 1),
-            mb * (devices - 1));
+    mb *= devices - 1;
+    fprintf(out, "%s 0 sends %.2f MB in a step, and gets %.2f MB\n", unit, mb, mb);
 }
 
 void strategy_describe(const strategy *s, FILE *out)

@@ -268,11 +268,6 @@ static int group_of(const replicas *all, int n)
     return chunk_count(n, all->n) == all->in_use[0] ? 0 : 1;
 }
 
-static void arrive(replica *r, moment phase)
-{
-    atomic_store(&r->arrived_ns[phase], clock_now_ns());
-}
-
 /* The sum over the group, on rank 0. */
 static status reduce_gradients(process_group *group, network *net, device_stream *stream)
 {
@@ -282,8 +277,8 @@ static status reduce_gradients(process_group *group, network *net, device_stream
     return process_group_run(group, &c, stream);
 }
 
-/* The other side of forward_backward, on one chunk, if this replica has one. What is not a float is sent
- * as one: these transfers do no arithmetic. */
+/* The other side of forward_backward, on one chunk, if this replica has one. What is not a float is
+ * sent as one: these transfers do no arithmetic. */
 static status work_on_chunk(replica *r, const task *t)
 {
     int which = group_of(r->all, t->n);
@@ -291,25 +286,25 @@ static status work_on_chunk(replica *r, const task *t)
         return STATUS_OK;
     process_group *group = r->groups[which];
     device_stream *stream = r->dev->stream;
-    size_t count = network_count(r->net);
     int rows = chunk_rows(t->n, r->all->n, r->index);
     size_t n = (size_t)rows, row_bytes = network_dlogits_row_bytes(r->net);
     size_t image_bytes = DATASET_PIXELS * device_element_bytes(r->dev);
     batch in = {.n = rows, .x = r->x, .samples = r->samples, .state = r->step_state};
     if (t->begins_step)
         TRY(r->dev->ops->begin_step(r->dev, &t->plan, r->step_state, NULL));
-    arrive(r, MOMENT_BROADCAST);
-    TRY(process_group_broadcast(group, network_parameters(r->net), count, DTYPE_F32, 0, stream));
+    atomic_store(&r->arrived_ns[MOMENT_BROADCAST], clock_now_ns());
+    TRY(process_group_broadcast(group, network_parameters(r->net), network_count(r->net), DTYPE_F32,
+                                0, stream));
     TRY(process_group_recv(group, r->x, n * image_bytes / sizeof(float), DTYPE_F32, 0, stream));
     TRY(process_group_recv(group, r->samples, n, DTYPE_F32, 0, stream));
     TRY(network_forward(r->net, &in, NETWORK_TRAIN));
-    arrive(r, MOMENT_GATHER);
+    atomic_store(&r->arrived_ns[MOMENT_GATHER], clock_now_ns());
     TRY(process_group_send(group, network_logits(r->net), n * NETWORK_CLASSES, DTYPE_F32, 0,
                            stream));
     TRY(process_group_recv(group, network_dlogits(r->net), n * row_bytes / sizeof(float), DTYPE_F32,
                            0, stream));
     TRY(network_backward_from(r->net, false, NULL, NULL));
-    arrive(r, MOMENT_REDUCE);
+    atomic_store(&r->arrived_ns[MOMENT_REDUCE], clock_now_ns());
     return reduce_gradients(group, r->net, stream);
 }
 
@@ -369,16 +364,15 @@ static status open_groups(replicas *all)
 {
     const char *asked = all->rank->opts->backend;
     int gpus = 0;
-    bool on_gpus = all->rank->dev->stream != NULL;
+    bool on_gpus = all->rank->dev->stream != NULL, wanted = strcmp(asked, "nccl") == 0;
     if (on_gpus)
         TRY(device_list_count(all->rank->opts, &gpus));
-    if (strcmp(asked, "nccl") == 0 && all->n > gpus)
+    if (wanted && all->n > gpus)
         return FAIL(STATUS_INVALID,
                     "backend nccl needs one GPU per replica, %d replicas have %d: give "
                     "--replicas=%d or --backend=local",
                     all->n, gpus, gpus > 0 ? gpus : 1);
-    bool nccl =
-        strcmp(asked, "nccl") == 0 || (strcmp(asked, "auto") == 0 && on_gpus && all->n <= gpus);
+    bool nccl = wanted || (strcmp(asked, "auto") == 0 && on_gpus && all->n <= gpus);
     all->backend = all->n < 2 ? "none" : nccl ? "nccl" : "local";
     if (strcmp(all->backend, "nccl") == 0)
         return store_server_create("127.0.0.1", 0, &all->server);
@@ -441,7 +435,6 @@ static status do_with_all(replicas *all, status (*run)(replica *, const task *))
 
 static status open_members(replicas *all)
 {
-    const task open = {.run = open_compute};
     for (int i = 0; i < all->n; i++) {
         replica *r = &all->members[i];
         r->all = all;
@@ -452,7 +445,7 @@ static status open_members(replicas *all)
     all->members[0].dev = all->rank->dev;
     for (replica *r = all->members + 1; r < all->members + all->n; r++, all->started++)
         TRY(thread_start(replica_main, r, "a replica's", &r->thread));
-    TRY(give_task(all, &open));
+    TRY(give_task(all, &(task){.run = open_compute}));
     if (all->server != NULL)
         TRY(do_with_all(all, replica_load_kernels));
     return do_with_all(all, replica_join);
@@ -620,17 +613,6 @@ static status scatter_dlogits(const batch_run *run)
     return STATUS_OK;
 }
 
-static status add_gradients(const batch_run *run)
-{
-    TRY(timeline_enter(&run->rank->timeline, MOMENT_REDUCE));
-    int64_t start_ns = clock_now_ns();
-    if (run->group == NULL)
-        return STATUS_OK;
-    TRY(reduce_gradients(run->group, run->rank->net, run->rank->dev->stream));
-    note_waiting(run, 1, run->members - 1, MOMENT_REDUCE, start_ns);
-    return STATUS_OK;
-}
-
 /* The batch's gradients, added up over the replicas, into the master's. */
 static status forward_backward(rank_context *rank, void *self, const step_batch *b)
 {
@@ -648,7 +630,13 @@ static status forward_backward(rank_context *rank, void *self, const step_batch 
     TRY(scatter_dlogits(&run));
     TRY(timeline_enter(&rank->timeline, MOMENT_BACKWARD));
     TRY(network_backward_from(rank->net, !b->first, NULL, NULL));
-    return add_gradients(&run);
+    TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
+    int64_t start_ns = clock_now_ns();
+    if (run.group == NULL)
+        return STATUS_OK;
+    TRY(reduce_gradients(run.group, rank->net, rank->dev->stream));
+    note_waiting(&run, 1, run.members - 1, MOMENT_REDUCE, start_ns);
+    return STATUS_OK;
 }
 
 const strategy_ops strategy_dp = {

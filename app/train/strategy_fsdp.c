@@ -174,7 +174,6 @@ static status prefetch(void *self, int unit)
     const fsdp_unit *u = &f->layout.units[unit];
     int buffer = unit % BUFFERS;
     const collective c = {.kind = COLLECTIVE_ALL_GATHER,
-                          .type = DTYPE_F32,
                           .in = f->rank->parameters + u->shard,
                           .out = f->buffers[buffer],
                           .count = u->slice,
@@ -221,8 +220,6 @@ static status reduce(void *self, int unit)
     bool all = unit + 1 == f->layout.n;
     float *room = room_of(f, unit);
     const collective c = {.kind = all ? COLLECTIVE_ALL_REDUCE : COLLECTIVE_REDUCE_SCATTER,
-                          .op = REDUCE_SUM,
-                          .type = DTYPE_F32,
                           .in = room,
                           .out = all ? room : f->rank->gradients + u->shard,
                           .count = all ? u->count + PREEMPT_FLOATS : u->slice,

@@ -5,7 +5,8 @@
  *
  * A step is run_step, or what is done in its place: for each batch forward_backward, then
  * synchronize (gradients are the mean over all ranks, wherever the optimizer needs them), then
- * optimizer_step (parameters are the next step's, on all ranks).
+ * optimizer_step (parameters are the next step's, on all ranks). A collective without
+ * op and type is a sum of floats.
  *
  * If steps are replayed as graphs (can_be_captured, step_graphs_run), these are called only in the
  * first two steps of a number of samples: to warm up, and to be recorded. A replay repeats what

@@ -28,8 +28,6 @@ static status synchronize(rank_context *rank, void *self)
     (void)self;
     TRY(timeline_enter(&rank->timeline, MOMENT_REDUCE));
     const collective c = {.kind = COLLECTIVE_REDUCE,
-                          .op = REDUCE_SUM,
-                          .type = DTYPE_F32,
                           .in = rank->gradients,
                           .out = rank->gradients,
                           .count = network_count(rank->net) + PREEMPT_FLOATS,
@@ -57,7 +55,6 @@ static status optimizer_step_at_server(rank_context *rank, void *self)
     size_t count = network_count(rank->net);
     const float *flags = rank->parameters + count;
     const collective c = {.kind = COLLECTIVE_BROADCAST,
-                          .type = DTYPE_F32,
                           .in = rank->parameters,
                           .out = rank->parameters,
                           .count = count + N_FLAGS,

@@ -91,7 +91,6 @@ static status move(rank_context *rank, collective_kind kind, float *data, int pe
 {
     bool sends = kind == COLLECTIVE_SEND;
     const collective c = {.kind = kind,
-                          .type = DTYPE_F32,
                           .in = sends ? data : NULL,
                           .out = sends ? NULL : data,
                           .count = network_count(rank->net) + PREEMPT_FLOATS,

@@ -18,7 +18,6 @@ static status all_reduce(void *ctx, void *data, size_t count, size_t element_byt
     rank_context *rank = ctx;
     moment was = rank->timeline.entered;
     const collective c = {.kind = COLLECTIVE_ALL_REDUCE,
-                          .op = REDUCE_SUM,
                           .type = element_bytes == sizeof(float) ? DTYPE_F32 : DTYPE_BF16,
                           .in = data,
                           .out = data,

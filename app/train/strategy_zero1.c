@@ -66,8 +66,6 @@ static status synchronize(rank_context *rank, void *self)
     size_t slice = slice_floats(rank);
     float *out = rank->gradients + (whole ? 0 : slice_begin(rank));
     const collective c = {.kind = whole ? COLLECTIVE_ALL_REDUCE : COLLECTIVE_REDUCE_SCATTER,
-                          .op = REDUCE_SUM,
-                          .type = DTYPE_F32,
                           .in = rank->gradients,
                           .out = out,
                           .count = whole ? slice * (size_t)rank->place.world_size : slice,
@@ -91,7 +89,6 @@ static status pass_wish_on(rank_context *rank)
 static status optimizer_step_of_slice(rank_context *rank, void *self)
 {
     const collective c = {.kind = COLLECTIVE_ALL_GATHER,
-                          .type = DTYPE_F32,
                           .in = rank->parameters + slice_begin(rank),
                           .out = rank->parameters,
                           .count = slice_floats(rank),
