@@ -96,8 +96,8 @@ static const mesh_axis *axis_of(const mesh *m, int i)
 
 status mesh_check(const mesh *m)
 {
-    for (int i = 0; i < 2; i++)
-        if (axis_of(m, i)->group != NULL)
+    for (int i = 0; i < 2 && has_own_groups(m); i++)
+        if (axis_of(m, i)->group != NULL) /* it is being made */
             TRY(process_group_check(axis_of(m, i)->group));
     return STATUS_OK;
 }

@@ -33,7 +33,8 @@ status mesh_place(const char *text, const char *axis, int rank, int world_size, 
 status mesh_open(mesh *m, process_group *group);
 void mesh_close(mesh *m); /* accepts one without groups */
 
-/* STATUS_OK, or why one of the groups broke (process_group_check). Never blocks. */
+/* STATUS_OK, or why one of the groups that the mesh has made broke (process_group_check). Never
+ * blocks. */
 status mesh_check(const mesh *m);
 
 /* Adds what this rank has sent and got in groups that the mesh has made (process_group_traffic). */

@@ -277,7 +277,7 @@ static status join(rank_context *rank)
                         &rank->rendezvous));
     rank->place = *rendezvous_joined(rank->rendezvous);
     TRY(strategy_place(rank->opts, rank->place.rank, rank->place.world_size, &rank->mesh));
-    rank->sharing = strategy_data_sharing(rank);
+    rank->sharing = strategy_data_sharing(rank->opts, &rank->mesh);
     return STATUS_OK;
 }
 

@@ -12,7 +12,7 @@ static status read_batch(const options *o, int world_size, bool is_elastic, int 
     int64_t per_rank = o->batch_size;
     mesh placed;
     TRY(strategy_place(o, 0, world_size, &placed));
-    int sharing = strategy_of(o)->cuts_model ? placed.dp.world_size : world_size; /* its samples */
+    int sharing = strategy_data_sharing(o, &placed).world_size;
     if (o->global_batch_size > 0) {
         int64_t parts = (int64_t)sharing * o->accum;
         if (o->global_batch_size % parts != 0 && !is_elastic)

@@ -203,15 +203,15 @@ status strategy_place(const options *opts, int rank, int world_size, mesh *out)
 
 /* Ranks along the model axis work on the same samples if they have parts of one network. A server
  * deals itself those of the first trainer, and takes none of them. */
-data_sharing strategy_data_sharing(const rank_context *rank)
+data_sharing strategy_data_sharing(const options *opts, const mesh *m)
 {
-    const mesh *m = &rank->mesh;
-    const strategy_facts *how = strategy_of(rank->opts);
-    int own = rank->place.rank;
+    const strategy_facts *how = strategy_of(opts);
+    int own = m->dp.rank * m->model.world_size + m->model.rank;
+    int world_size = m->dp.world_size * m->model.world_size;
     if (how->has_server)
-        return (data_sharing){own > 0 ? own - 1 : 0, rank->place.world_size - 1, .scores = own > 0};
+        return (data_sharing){own > 0 ? own - 1 : 0, world_size - 1, .scores = own > 0};
     if (!how->cuts_model)
-        return (data_sharing){own, rank->place.world_size, .scores = true};
+        return (data_sharing){own, world_size, .scores = true};
     return (data_sharing){m->dp.rank, m->dp.world_size,
                           .scores = m->model.rank + 1 == m->model.world_size};
 }

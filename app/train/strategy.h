@@ -113,8 +113,10 @@ bool strategy_can_commit(const options *opts);
 /* Where a rank lies, by --mesh and --mode. STATUS_INVALID, with what to type. */
 status strategy_place(const options *opts, int rank, int world_size, mesh *out);
 
+/* Of a rank that lies there. */
+data_sharing strategy_data_sharing(const options *opts, const mesh *m);
+
 /* Before network, loader and strategy of the rank are opened. */
-data_sharing strategy_data_sharing(const struct rank_context *rank);
 network_share strategy_network(const struct rank_context *rank);
 
 /* Network and loader of the rank are open, and stay so until the close. Its process group is open
