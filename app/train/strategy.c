@@ -92,8 +92,8 @@ static status check_ranks(const options *opts)
     return STATUS_OK;
 }
 
-/* Devices that share a network, or else a step. */
-static status check_count(const options *opts, int world_size)
+/* Devices that share a network, or else a step; *out: how many there are. */
+static status check_count(const options *opts, int world_size, int *out)
 {
     const strategy_facts *how = strategy_of(opts);
     mesh placed;
@@ -102,6 +102,7 @@ static status check_count(const options *opts, int world_size)
     if (how->alone != NULL && n < 2)
         return FAIL(STATUS_INVALID, "--mode=%s: %s: give --nproc-per-node=2 or more, or --mode=%s",
                     how->name, how->alone, world_size > 1 ? "ddp" : "single");
+    *out = n;
     if (how->most == NULL)
         return STATUS_OK;
     model_kind kind = MODEL_MLP;
@@ -115,11 +116,6 @@ static status check_count(const options *opts, int world_size)
                     how->name, opts->model, how->most(kind), how->unit, n, how->most(kind),
                     how->has_replicas ? "replicas" : "nproc-per-node", how->most(kind),
                     how->has_replicas ? "" : ", or several rows of ranks with --mesh");
-    if (how == &strategy_pipeline.facts && opts->stages > 0 && opts->stages != n)
-        return FAIL(
-            STATUS_INVALID,
-            "--stages=%lld: this job has %d, a rank each: give --mesh for several pipelines",
-            (long long)opts->stages, n);
     return STATUS_OK;
 }
 
@@ -160,10 +156,11 @@ status strategy_check(const options *opts, int world_size)
                     (long long)opts->sync_every, mode);
     if (ops->facts.is_one_process && world_size > 1)
         return check_alone(opts, world_size);
-    TRY(check_count(opts, world_size));
+    int n = 0;
+    TRY(check_count(opts, world_size, &n));
     TRY(check_sharing(opts));
     if (ops->check != NULL)
-        TRY(ops->check(opts));
+        TRY(ops->check(opts, n));
     return ops->facts.has_replicas ? STATUS_OK : check_ranks(opts);
 }
 

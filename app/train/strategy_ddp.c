@@ -17,8 +17,9 @@ typedef struct ddp_strategy {
     comm_hook *hook; /* NULL: gradients are sent as they are */
 } ddp_strategy;
 
-static status check(const options *opts)
+static status check(const options *opts, int n)
 {
+    (void)n;
     bool hooks = opts->comm_hook != NULL && strcmp(opts->comm_hook, "none") != 0;
     if (hooks && strncmp(opts->device, "cuda", strlen("cuda")) == 0)
         return FAIL(STATUS_INVALID, HOOK_ON_CPU, opts->comm_hook);

@@ -336,8 +336,9 @@ static void *replica_main(void *arg)
 
 /* The master. */
 
-static status check(const options *opts)
+static status check(const options *opts, int n)
 {
+    (void)n;
     const char *name = opts->backend;
     if (strcmp(name, "local") != 0 && strcmp(name, "auto") != 0 && strcmp(name, "nccl") != 0)
         return FAIL(STATUS_INVALID,

@@ -25,8 +25,9 @@ typedef struct local_sgd {
     step_state *state[N_STEPPED]; /* device memory: of their learning rates */
 } local_sgd;
 
-static status check(const options *opts)
+static status check(const options *opts, int n)
 {
+    (void)n;
     if (opts->comm_hook != NULL && strcmp(opts->comm_hook, "none") != 0)
         return FAIL(STATUS_INVALID,
                     "--comm-hook=%s is for gradients, and with --sync-every=%lld "

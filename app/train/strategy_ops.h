@@ -22,7 +22,8 @@
 typedef struct strategy_ops {
     strategy_facts facts;
 
-    status (*check)(const options *opts); /* NULL: what the facts forbid is all */
+    /* Of a job with `n` ranks, along the axis if there is one. NULL: the facts say all. */
+    status (*check)(const options *opts, int n);
 
     size_t self_bytes; /* of `self`: zeroed memory; 0: it has no state */
     status (*open)(rank_context *rank, void *self);

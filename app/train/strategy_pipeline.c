@@ -36,6 +36,16 @@ typedef struct pipeline {
     bool accumulates; /* some of the step's gradients are there */
 } pipeline;
 
+static status check(const options *opts, int n)
+{
+    if (opts->stages > 0 && opts->stages != n)
+        return FAIL(STATUS_INVALID,
+                    "--stages=%lld: this job has %d, a rank each: give --mesh for several "
+                    "pipelines",
+                    (long long)opts->stages, n);
+    return STATUS_OK;
+}
+
 static void share_network(const rank_context *rank, network_share *out)
 {
     out->pieces = (int)rank->opts->micro_batches;
@@ -281,6 +291,7 @@ const strategy_ops strategy_pipeline = {
               .has_peer = true,
               .advice = "take it if the network does not fit a device and links are slow: only "
                         "activations travel, but stages wait for each other"},
+    .check = check,
     .self_bytes = sizeof(pipeline),
     .open = open_stage,
     .close = close_stage,

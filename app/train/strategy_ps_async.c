@@ -34,8 +34,9 @@ typedef struct ps_async {
     float stop;     /* above 0: some rank wishes to stop; NaN: a loss is not finite */
 } ps_async;
 
-static status check(const options *o)
+static status check(const options *o, int n)
 {
+    (void)n;
     interval tests, saves;
     TRY(interval_parse("--eval-every", 0, o->eval_every, &tests));
     TRY(interval_parse("--save-every", 1, o->save_every, &saves));

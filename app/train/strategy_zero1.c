@@ -15,8 +15,9 @@
 
 enum { LINE_FLOATS = 16 };
 
-static status check(const options *opts)
+static status check(const options *opts, int n)
 {
+    (void)n;
     if (strcmp(opts->amp, "fp16") == 0)
         return FAIL(STATUS_INVALID, "--mode=zero1: with --amp=fp16 each rank would see an overflow "
                                     "of its own slice only: give --amp=bf16, or --mode=ddp");
