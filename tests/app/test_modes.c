@@ -36,6 +36,19 @@ static bool has_backend(const char *name)
     return access(path, F_OK) == 0;
 }
 
+/* `argv` has room for `flags`, which come after its words. */
+static program run_with(const char *argv[MAX_WORDS], const char *const *flags)
+{
+    int n = 0;
+    while (argv[n] != NULL)
+        n++;
+    for (int i = 0; flags[i] != NULL; i++)
+        argv[n++] = flags[i];
+    program p = program_run_with(NULL, argv);
+    ASSERT_EXIT(p, 0);
+    return p;
+}
+
 static program train(const char *model, int optimizer, const char *const *flags)
 {
     const char *argv[MAX_WORDS] = {TRAIN,
@@ -45,14 +58,7 @@ static program train(const char *model, int optimizer, const char *const *flags)
                                    OPTIMIZERS[optimizer].name,
                                    "--lr",
                                    OPTIMIZERS[optimizer].lr};
-    int n = 0;
-    while (argv[n] != NULL)
-        n++;
-    for (int i = 0; flags[i] != NULL; i++)
-        argv[n++] = flags[i];
-    program p = program_run_with(NULL, argv);
-    ASSERT_EXIT(p, 0);
-    return p;
+    return run_with(argv, flags);
 }
 
 static void train_and_close(const char *model, int optimizer, const char *const *flags)
@@ -507,13 +513,7 @@ static void go_on(const char *folder, const char *const *flags)
                                    "--model=cnn", "--optimizer=adam",
                                    "--limit=96",  "--global-batch-size=24",
                                    "--run-dir",   folder};
-    int n = 0;
-    while (argv[n] != NULL)
-        n++;
-    for (int i = 0; flags[i] != NULL; i++)
-        argv[n++] = flags[i];
-    program p = program_run_with(NULL, argv);
-    ASSERT_EXIT(p, 0);
+    program p = run_with(argv, flags);
     program_close(&p);
 }
 

@@ -17,20 +17,7 @@ cd "$work"
 unset MNIST_DDP_DATA
 export OMP_NUM_THREADS=1 TORCH_CPP_LOG_LEVEL=ERROR
 
-# MNIST's files with images of noise.
-"$TORCH_PYTHON" -B - <<'PYTHON'
-import random
-import struct
-from pathlib import Path
-
-random.seed(5)
-Path("data").mkdir()
-for kind, n in (("train", 32), ("t10k", 16)):
-    images = struct.pack(">4I", 0x803, n, 28, 28) + random.randbytes(n * 784)
-    labels = struct.pack(">2I", 0x801, n) + bytes(random.randrange(10) for _ in range(n))
-    Path(f"data/{kind}-images-idx3-ubyte").write_bytes(images)
-    Path(f"data/{kind}-labels-idx1-ubyte").write_bytes(labels)
-PYTHON
+"$TORCH_PYTHON" -B "$SOURCE_DIR/tests/app/support/noise_mnist.py" 32
 
 for model in mlp speedrun; do
     for mode in $MODES; do

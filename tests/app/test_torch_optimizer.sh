@@ -13,20 +13,7 @@ unset MNIST_DDP_DATA
 export OMP_NUM_THREADS=1
 script=$SOURCE_DIR/scripts/torch_optimizer.py
 
-# MNIST's files with images of noise.
-"$TORCH_PYTHON" -B - <<'PYTHON'
-import random
-import struct
-from pathlib import Path
-
-random.seed(5)
-Path("data").mkdir()
-for kind, n in (("train", 96), ("t10k", 16)):
-    images = struct.pack(">4I", 0x803, n, 28, 28) + random.randbytes(n * 784)
-    labels = struct.pack(">2I", 0x801, n) + bytes(random.randrange(10) for _ in range(n))
-    Path(f"data/{kind}-images-idx3-ubyte").write_bytes(images)
-    Path(f"data/{kind}-labels-idx1-ubyte").write_bytes(labels)
-PYTHON
+"$TORCH_PYTHON" -B "$SOURCE_DIR/tests/app/support/noise_mnist.py" 96
 
 # 12 steps an epoch of 8 images; a checkpoint after 6 of them.
 train() { # RUN FLAGS...
