@@ -26,7 +26,7 @@ struct loss_job {
     loss_scratch *scratch;
 };
 
-/* The sum over the block's threads, in thread 0. */
+/* The sum over the block's threads, in thread 0. Between two calls the block meets at a barrier. */
 static __device__ loss_partial block_sum(loss_partial mine)
 {
     SHARED(double, losses, WARPS);
@@ -36,7 +36,6 @@ static __device__ loss_partial block_sum(loss_partial mine)
         mine.loss += __shfl_down_sync(ALL_LANES, mine.loss, step);
         correct += __shfl_down_sync(ALL_LANES, correct, step);
     }
-    __syncthreads(); /* the previous use of the shared memory is over */
     if (threadIdx.x % WARP == 0) {
         losses[threadIdx.x / WARP] = mine.loss;
         hits[threadIdx.x / WARP] = correct;
