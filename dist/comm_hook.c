@@ -3,6 +3,7 @@
 #include "base/half.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "kernels/ops.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -146,8 +147,12 @@ static status open_memory(comm_hook *h, const comm_hook_matrix *matrices)
     TRY(memory_alloc(n * sizeof *copy, (void **)&copy));
     h->arena.matrices = memcpy(copy, matrices, n * sizeof *copy);
     TRY(memory_alloc(n * sizeof *h->slices, (void **)&h->slices));
+    device *dev = h->arena.dev;
+    ASSERT(dev == NULL || h->options.kind != COMM_HOOK_POWERSGD);
     if (h->options.kind == COMM_HOOK_POWERSGD)
         return open_powersgd(h);
+    if (dev != NULL)
+        return dev->ops->alloc(dev, half_bytes, (void **)&h->half);
     return process_group_alloc(h->group, half_bytes, (void **)&h->half);
 }
 
@@ -180,6 +185,8 @@ void comm_hook_destroy(comm_hook *h)
 {
     if (h == NULL)
         return;
+    if (h->arena.dev != NULL)
+        h->arena.dev->ops->free(h->arena.dev, h->half);
     free((void *)h->arena.matrices);
     free(h->slices);
     free(h->plain);
@@ -199,6 +206,35 @@ CLONES static void scale(float *data, size_t n, float s)
         data[i] *= s;
 }
 
+static precision half_of(const comm_hook *h)
+{
+    return h->options.kind == COMM_HOOK_BF16 ? PRECISION_BF16 : PRECISION_F16;
+}
+
+/* What a rank sends: rounded to float32 and then to 16 bits. */
+static status narrow(comm_hook *h, size_t offset, size_t count)
+{
+    float *data = h->arena.gradients + offset;
+    uint16_t *to = h->half + offset;
+    device *dev = h->arena.dev;
+    if (dev != NULL)
+        return dev->ops->accelerator->narrow(dev, half_of(h), data, count, h->prescale, to);
+    scale(data, count, h->prescale);
+    (half_of(h) == PRECISION_BF16 ? half_narrow_bf16 : half_narrow_f16)(data, to, count);
+    return STATUS_OK;
+}
+
+static status widen(comm_hook *h, size_t offset, size_t count)
+{
+    float *data = h->arena.gradients + offset;
+    const uint16_t *from = h->half + offset;
+    device *dev = h->arena.dev;
+    if (dev != NULL)
+        return dev->ops->accelerator->widen(dev, half_of(h), from, count, data);
+    (half_of(h) == PRECISION_BF16 ? half_widen_bf16 : half_widen_f16)(from, data, count);
+    return STATUS_OK;
+}
+
 status comm_hook_launch(comm_hook *h, size_t offset, size_t count, const char *label)
 {
     bool first = offset + count == h->arena.count;
@@ -215,17 +251,16 @@ status comm_hook_launch(comm_hook *h, size_t offset, size_t count, const char *l
     if (compresses(h))
         return STATUS_OK;
     if (h->half != NULL) {
-        bool bf16 = h->options.kind == COMM_HOOK_BF16;
-        scale(data, floats, h->prescale);
-        (bf16 ? half_narrow_bf16 : half_narrow_f16)(data, h->half + offset, floats);
-        c.type = bf16 ? DTYPE_BF16 : DTYPE_F16;
+        TRY(narrow(h, offset, floats));
+        c.type = half_of(h) == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F16;
         c.in = c.out = h->half + offset;
         c.prescale = 1;
     }
     ASSERT(h->n_slices < h->arena.n);
     slice *s = &h->slices[h->n_slices];
     *s = (slice){.offset = offset, .count = floats};
-    TRY(process_group_launch(h->group, &c, NULL, &s->under_way));
+    device_stream *stream = h->arena.dev != NULL ? h->arena.dev->stream : NULL;
+    TRY(process_group_launch(h->group, &c, stream, &s->under_way));
     h->n_slices++;
     return STATUS_OK;
 }
@@ -244,11 +279,12 @@ static status wait_for_slices(comm_hook *h, int64_t *comm_ns)
     for (size_t i = 0; i < h->n_slices && st == STATUS_OK; i++) {
         slice *s = &h->slices[i];
         st = wait_for(h, s->under_way, comm_ns);
-        if (st == STATUS_OK && h->half != NULL)
-            (h->options.kind == COMM_HOOK_BF16 ? half_widen_bf16 : half_widen_f16)(
-                h->half + s->offset, h->arena.gradients + s->offset, s->count);
+        if (st == STATUS_OK && h->half != NULL && h->arena.dev == NULL)
+            st = widen(h, s->offset, s->count);
     }
     h->n_slices = 0;
+    if (st == STATUS_OK && h->arena.dev != NULL) /* all at once: one kernel */
+        st = widen(h, 0, h->arena.count + h->arena.carried);
     return st;
 }
 

@@ -9,14 +9,15 @@
  *               T. Vogels, S. P. Karimireddy, M. Jaggi, "PowerSGD: Practical Low-Rank Gradient
  *               Compression for Distributed Optimization", NeurIPS 2019, algorithms 1 and 2.
  *
- * On host memory. All ranks have the same bits after each. What a hook keeps from step to step is
- * in no checkpoint: a resumed run begins with it anew.
+ * powersgd is for host memory only. All ranks have the same bits after each. What a hook keeps from
+ * step to step is in no checkpoint: a resumed run begins with it anew.
  */
 #ifndef MNIST_DDP_DIST_COMM_HOOK_H
 #define MNIST_DDP_DIST_COMM_HOOK_H
 
 #include "base/status.h"
 #include "dist/process_group/process_group.h"
+#include "kernels/device.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -52,6 +53,7 @@ typedef struct comm_hook_arena {
     size_t count, carried; /* floats; the carried ones come after the count, and travel along */
     const comm_hook_matrix *matrices; /* (n): of all parameters, ascending; copied */
     size_t n;
+    device *dev; /* whose memory the gradients are in; NULL: the host's */
 } comm_hook_arena;
 
 typedef struct comm_hook comm_hook;

@@ -55,6 +55,12 @@ typedef struct accelerator_ops {
      * device is as before; else STATUS_DEVICE, and it stays of no use. */
     status (*recover)(device *dev, int64_t timeout_ms);
 
+    /* For floats that travel as 16 bits each, of type BF16 or F16: narrow sets to[i] to
+     * factor * from[i], that product rounded once more; widen sets to[i] to from[i]. */
+    status (*narrow)(device *dev, precision type, const float *from, size_t count, float factor,
+                     void *to);
+    status (*widen)(device *dev, precision type, const void *from, size_t count, float *to);
+
     /* The host waits for it. */
     status (*event_wait)(device *dev, device_event *event);
     /* Copies from pinned host memory; work enqueued later sees it. */

@@ -8,7 +8,8 @@
 #include <string.h>
 
 #define MIB (1024.0 * 1024.0)
-#define HOOK_ON_CPU "--comm-hook=%s works on gradients in host memory: use --device=cpu, or none"
+#define HOOK_ON_CPU \
+    "--comm-hook=%s works on gradients in host memory: use --device=cpu, or --comm-hook=bf16"
 
 enum { FIRST_BUCKET_MIB = 1, BUCKET_CAP_MIB = 25 }; /* PyTorch's */
 
@@ -20,8 +21,8 @@ typedef struct ddp_strategy {
 static status check(const options *opts, int n)
 {
     (void)n;
-    bool hooks = opts->comm_hook != NULL && strcmp(opts->comm_hook, "none") != 0;
-    if (hooks && strncmp(opts->device, "cuda", strlen("cuda")) == 0)
+    bool powersgd = opts->comm_hook != NULL && strcmp(opts->comm_hook, "powersgd") == 0;
+    if (powersgd && strncmp(opts->device, "cuda", strlen("cuda")) == 0)
         return FAIL(STATUS_INVALID, HOOK_ON_CPU, opts->comm_hook);
     return STATUS_OK;
 }
@@ -49,15 +50,17 @@ static status open_hook(rank_context *rank, ddp_strategy *s)
     TRY(comm_hook_parse(rank->opts->comm_hook, &settings.kind));
     if (settings.kind == COMM_HOOK_NONE)
         return STATUS_OK;
-    if (rank->dev->stream != NULL)
+    bool on_host = rank->dev->stream == NULL;
+    if (settings.kind == COMM_HOOK_POWERSGD && !on_host)
         return FAIL(STATUS_INVALID, HOOK_ON_CPU, rank->opts->comm_hook);
     for (size_t i = 0; i < n; i++) {
         const parameter *p = &parameters[i];
         size_t rows = p->rank > 1 ? (size_t)p->shape[0] : p->count;
         matrices[i] = (comm_hook_matrix){p->offset, rows, p->count / rows};
     }
-    comm_hook_arena arena = {rank->gradients, network_count(rank->net), PREEMPT_FLOATS, matrices,
-                             n};
+    comm_hook_arena arena = {
+        rank->gradients,           network_count(rank->net), PREEMPT_FLOATS, matrices, n,
+        on_host ? NULL : rank->dev};
     return comm_hook_create(rank->group, &settings, &arena, &s->hook);
 }
 

@@ -31,6 +31,11 @@ status cuda_copy_out(device *dev, void *pinned, const void *src, size_t size_byt
 status cuda_event_wait(device *dev, device_event *event);
 status cuda_copy_in(device *dev, void *dst, const void *pinned, size_t size_bytes);
 
+/* cast.cu */
+status cuda_narrow(device *dev, precision type, const float *from, size_t count, float factor,
+                   void *to);
+status cuda_widen(device *dev, precision type, const void *from, size_t count, float *to);
+
 /* graph.c */
 status cuda_capture_begin(device *dev);
 status cuda_capture_end(device *dev, device_graph **out);

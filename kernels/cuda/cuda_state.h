@@ -117,6 +117,9 @@ static inline status cuda_use(const device *dev)
  * begin_forward has made. */
 const void *cuda_half_weights(const device *dev, const float *parameters);
 
+/* Frees the copy of the arena at `memory`, if there is one. */
+void cuda_half_copy_drop(device *dev, const void *memory);
+
 /* Memory as alloc of the device's table, for tensors and for the device's own use. cuda_free does
  * not free the 16-bit copy of an arena; the table's free does. */
 status cuda_alloc(device *dev, size_t size_bytes, void **out);

@@ -1,7 +1,6 @@
 #include "base/memory.h"
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/half_copy.h"
 #include "kernels/cuda/wait.h"
 
 #include <stdio.h>
@@ -30,6 +29,8 @@ static const accelerator_ops cuda_accelerator = {
     .event_wait = cuda_event_wait,
     .recover = cuda_recover,
     .copy_in = cuda_copy_in,
+    .narrow = cuda_narrow,
+    .widen = cuda_widen,
     .capture_begin = cuda_capture_begin,
     .capture_end = cuda_capture_end,
     .graph_launch = cuda_graph_launch,

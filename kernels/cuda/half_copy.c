@@ -1,5 +1,4 @@
-#include "kernels/cuda/half_copy.h"
-
+/* The 16-bit copies of parameter arenas: one per arena that begin_forward has seen. */
 #include "base/memory.h"
 #include "kernels/cuda/cuda_ops.h"
 
@@ -64,5 +63,6 @@ status cuda_begin_forward(device *dev, const float *parameters, size_t count)
         TRY(add(dev, parameters, count, &half));
     }
     size_t first = (size_t)(parameters - half->parameters);
-    return cuda_cast(dev, parameters, count, (char *)half->copy + first * HALF_BYTES);
+    return cuda_narrow(dev, dev->precision, parameters, count, 1.0f,
+                       (char *)half->copy + first * HALF_BYTES);
 }

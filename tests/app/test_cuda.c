@@ -396,6 +396,7 @@ static const struct {
     {{CUDA, "--devices", "99"}, {"99", "GPU"}},
     {{CUDA, "--nproc-per-node", "2", "--devices", "0", "--backend", "nccl"}, {"--backend", "GPU"}},
     {{"--device", "cpu", "--amp", "fp16"}, {"fp16", "--device=cuda"}},
+    {{CUDA, "--comm-hook=powersgd"}, {"--device=cpu", "--comm-hook=bf16"}},
     {{"--device", "cpu", "--nproc-per-node", "2", "--backend", "nccl"}, {"--device=cuda", "shm"}},
 };
 

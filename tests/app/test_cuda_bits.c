@@ -71,6 +71,54 @@ START_TEST(nvls_is_used_where_asked_for)
 }
 END_TEST
 
+/* Two ranks over nccl train as over shm, which sums in float32 and rounds once: a sum of two 16-bit
+ * numbers is no other. */
+static const struct {
+    const char *ranks, *hook, *flags[3];
+} HOOKS[] = {
+    {"2", "bf16", {"--model=mlp"}},
+    {"2", "fp16", {"--model=cnn"}},
+    {"2", "bf16", {"--amp=bf16", "--accum=2"}},
+    {"2", "fp16", {"--amp=fp16", "--clip-grad-norm=0.5"}},
+    {"2", "bf16", {"--amp=fp16", "--bucket-cap-mb=0.5", "--no-overlap"}},
+    {"3", "bf16", {"--amp=bf16"}},
+};
+enum { N_HOOKS = sizeof HOOKS / sizeof HOOKS[0] };
+
+static double train_hooked(int i, const char *folder, const char *hook, const char *how)
+{
+    const char *const *flags = HOOKS[i].flags;
+    test_folder_remove(folder);
+    program p = program_mnist(BITS, "--nproc-per-node", HOOKS[i].ranks, "--limit", "48", "--epochs",
+                              "2", "--run-dir", test_folder_path(folder), "--comm-hook", hook, how,
+                              flags[0], flags[1], flags[2], NULL);
+    ASSERT_EXIT(p, 0);
+    json_t *line = json_loads(p.out, 0, NULL);
+    double sent = json_number_value(json_object_get(json_object_get(line, "bytes"), "sent"));
+    ck_assert_int_eq(json_is_true(json_object_get(line, "graph")), !strcmp(how, "--cuda-graph"));
+    json_decref(line);
+    program_close(&p);
+    return sent;
+}
+
+START_TEST(hooks_keep_bits)
+{
+    const char *hook = HOOKS[_i].hook, *one = test_folder_path("one");
+    (void)train_hooked(_i, "one", hook, "--cuda-graph");
+    double half = train_hooked(_i, "many", hook, "--no-cuda-graph");
+    model_file_assert_same_bits(one, test_folder_path("many"));
+    if (HOOKS[_i].ranks[0] == '2') {
+        (void)train_hooked(_i, "many", hook, "--backend=shm");
+        model_file_assert_same_bits(one, test_folder_path("many"));
+    }
+    if (_i == 0) {
+        double all = train_hooked(_i, "many", "none", "--no-cuda-graph");
+        ck_assert(!same_bits(one, test_folder_path("many")));
+        ck_assert_double_eq_tol(half, all / 2, 1);
+    }
+}
+END_TEST
+
 static const struct {
     const char *name, *value, *flag, *member;
 } SETTINGS[] = {
@@ -173,6 +221,8 @@ int main(void)
               cuda_is_real() ? "a driver may have made it deterministic" : NULL);
     for (int i = 0; i < N_SETTINGS; i++)
         suite_add(bits, what_the_user_sets_stays, i, two);
+    for (int i = 0; i < N_HOOKS; i++)
+        suite_add(bits, hooks_keep_bits, i, gpus < 3 ? "each rank needs a GPU" : NULL);
     suite_add(bits, an_unknown_algorithm_is_an_error, 0, two);
     suite_add(bits, all_reduce_bench_tells_too, 0, two);
     suite_add(bits, nccls_log_stays_out_of_the_result, 0, two);

@@ -30,7 +30,7 @@ static status open_rig(process_group *group, const comm_hook_options *options, r
 {
     rig r = {.group = group};
     TRY(process_group_alloc(group, (COUNT + CARRIED) * sizeof(float), (void **)&r.gradients));
-    comm_hook_arena arena = {r.gradients, COUNT, CARRIED, MATRICES, N};
+    comm_hook_arena arena = {r.gradients, COUNT, CARRIED, MATRICES, N, NULL};
     TRY(comm_hook_create(group, options, &arena, &r.hook));
     ddp_options buckets = {4000, 4000, true, r.hook};
     status st =

@@ -1,9 +1,13 @@
 /* The nccl backend: what test_shm.c asks of shm, on device and host memory; who gets it and who is
  * refused; and device memory on the other backends. */
+#include "dist/comm_hook.h"
 #include "dist/process_group/process_group.h"
 #include "tests/dist/nccl_ranks.h"
+#include "tests/support/collective_data.h"
 #include "tests/support/collectives.h"
 #include "tests/support/facts.h"
+
+#include <math.h>
 
 static const char *const STAGED[] = {"shm", "gloo"};
 
@@ -143,6 +147,69 @@ START_TEST(other_backends_stage_device_memory)
 }
 END_TEST
 
+/* Two slices, of which one begins where 16 bytes do not, and one float that is carried. */
+enum { HOOKED = 10007, HOOKED_SLICE = 4001 };
+
+/* What has a subnormal of 16 bits, what overflows them, and what is above any of both. */
+static float hooked_gradient(size_t i, int rank)
+{
+    static const float scales[] = {4.0f, 0.01f, 1e-6f, 1e-39f, 70000.0f};
+    return sinf((float)i * 0.7f + (float)rank) * scales[i % 5];
+}
+
+/* Averages hooked_gradient in `data`, which `dev` has if it is not NULL. */
+static status hook_step(process_group *group, comm_hook_kind kind, float *data, device *dev)
+{
+    const comm_hook_matrix whole[] = {{0, HOOKED_SLICE, 1},
+                                      {HOOKED_SLICE, HOOKED - HOOKED_SLICE, 1}};
+    comm_hook_options options = {.kind = kind, .rank = 1};
+    comm_hook_arena arena = {data, HOOKED, 1, whole, 2, dev};
+    comm_hook *hook = NULL;
+    int64_t ns = 0;
+    TRY(comm_hook_create(group, &options, &arena, &hook));
+    status st = comm_hook_launch(hook, HOOKED_SLICE, HOOKED - HOOKED_SLICE, NULL);
+    if (st == STATUS_OK)
+        st = comm_hook_launch(hook, 0, HOOKED_SLICE, NULL);
+    if (st == STATUS_OK)
+        st = comm_hook_wait(hook, &ns);
+    comm_hook_destroy(hook);
+    return st;
+}
+
+/* The carried float is NaN on one rank, whose bits may be any. */
+static status hook_on_both(process_group *group, int rank, int world_size, void *arg)
+{
+    const comm_hook_kind *kind = arg;
+    float host[HOOKED + 1];
+    collective_data d;
+    (void)world_size;
+    TRY(collective_data_open(group, MEMORY_DEVICE, sizeof host, &d));
+    for (size_t i = 0; i < HOOKED; i++)
+        host[i] = hooked_gradient(i, rank);
+    host[HOOKED] = rank == 0 ? NAN : 1;
+    memcpy(d.in, host, sizeof host);
+    TRY(collective_data_send(&d));
+    TRY(hook_step(group, *kind, d.call_out, ranks_device()));
+    TRY(collective_data_fetch(&d));
+    TRY(hook_step(group, *kind, host, NULL));
+    const float *got = (const float *)d.out;
+    for (size_t i = 0; i < HOOKED; i++)
+        if (memcmp(&got[i], &host[i], sizeof host[i]) != 0 && !isnan(host[i]))
+            return FAIL(STATUS_INVALID, "[%zu] is %a, on the host %a", i, (double)got[i],
+                        (double)host[i]);
+    if (!isnan(got[HOOKED]) || !isnan(host[HOOKED]))
+        return FAIL(STATUS_INVALID, "NaN has become %g", (double)got[HOOKED]);
+    collective_data_close(&d);
+    return STATUS_OK;
+}
+
+START_TEST(hooks_have_the_bits_of_those_on_the_host)
+{
+    comm_hook_kind kind = _i % 2 == 0 ? COMM_HOOK_BF16 : COMM_HOOK_FP16;
+    nccl_run(NCCL_WORLDS[_i / 2], hook_on_both, &kind);
+}
+END_TEST
+
 int main(void)
 {
     if (!nccl_choose())
@@ -155,6 +222,7 @@ int main(void)
     nccl_add_worlds(results, further_kinds_are_exact, NCCL_N_SMALL_WORLDS, 2);
     nccl_add_worlds(results, many_works_under_way, NCCL_N_SMALL_WORLDS, 1);
     nccl_add_worlds(results, bits_are_the_same_everywhere, NCCL_N_WORLDS, 2);
+    nccl_add_worlds(results, hooks_have_the_bits_of_those_on_the_host, NCCL_N_SMALL_WORLDS, 2);
     suite_add(results, nvls_leaves_the_same_bits_on_all_ranks, 4, nccl_lacks_gpus(4));
     suite_add(results, nvls_leaves_the_same_bits_on_all_ranks, 8, nccl_lacks_gpus(8));
     TCase *choice = suite_case(suite, "choice", 60);
