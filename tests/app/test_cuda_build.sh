@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
 # 'make gpu-bundle', and the build of 'make gpu-check' out of it, with an nvcc that is older than the
-# newest GPUs, and a cuDNN that Debian laid out: where the kernel lets us, on a machine that has none of
-# the packages in the bundle. Objects that $BUILD_DIR has of the same sources are taken from there. Those
+# newest GPUs, and a cuDNN that Debian laid out: where the kernel lets us, on a machine that has no
+# -dev package. Objects that $BUILD_DIR has of the same sources are taken from there. Those
 # that include one of the bundle's headers, and are not told where it is, are compiled; so are some more.
 set -euo pipefail
 # shellcheck source=/dev/null
 . "$SOURCE_DIR/tests/support/scratch.sh"
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$BUILD_DIR/CMakeCache.txt"; }
 NVCC=$(cached NVCC)
-BUNDLED="zlib1g-dev libjansson-dev libyaml-dev libpng-dev libmd-dev check libsubunit-dev"
-export NVCC BUNDLED
+export NVCC
 command -v python3 >/dev/null || skip "no python3"
 [ -n "$(cached NCCL_LIBRARY)" ] || skip "no CUDA, cuDNN or NCCL to build with"
 [ -z "$(cached SANITIZE)" ] || skip "objects with a sanitizer's calls are no program's"
@@ -83,18 +82,9 @@ export CMAKE_C_COMPILER_LAUNCHER NVIDIA_PACKAGES work
 export CMAKE_CXX_COMPILER_LAUNCHER=$CMAKE_C_COMPILER_LAUNCHER
 export CMAKE_CUDA_COMPILER_LAUNCHER=$CMAKE_C_COMPILER_LAUNCHER
 
-become bin/without_packages <<'END'
-mkdir "$work/usr" && mount -t tmpfs none "$work/usr" && mkdir "$work"/usr/{upper,work} &&
-    mount -t overlay -o "lowerdir=/usr,upperdir=$work/usr/upper,workdir=$work/usr/work" none /usr || exit 77
-for package in $BUNDLED; do
-    dpkg -L "$package" 2>/dev/null | grep -E '^/usr/(include|lib)/.*\.(h|a|so|pc)$' | xargs -r rm -f
-done
-exec "$@"
-END
-hidden=()
-if unshare -rm bin/without_packages true 2>/dev/null; then
-    hidden=(unshare -rm "$work/bin/without_packages")
-else
+hidden=(unshare -rm "$SOURCE_DIR/tests/support/bare_machine.sh")
+if ! "${hidden[@]}" true 2>/dev/null; then
+    hidden=()
     echo "the kernel mounts nothing here: the packages are there, too"
 fi
 rm -rf usr
