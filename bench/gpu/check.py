@@ -14,12 +14,13 @@ nvcc, cuBLASLt, cuDNN, NCCL, a C and a C++ compiler, cmake and the files of gpu-
   PAIRS            runs of each measurement; default: 3, with QUICK 1
   GPU_BUILD        build-gpu
   NVIDIA_PACKAGES  .../site-packages/nvidia, where cuDNN and NCCL are not found
-  COMMIT           what is measured; default: as git describes it
+  COMMIT           what is measured; default: as git describes it, or else the sources' hash
   PYTHON           python3, which should have torch for the stages torch and compiled
 
 Exit code: 0 all is well, 1 something failed, 3 nothing failed but something was not run (no time
 left): the same command again goes on with that.
 """
+import hashlib
 import os
 import pathlib
 import platform
@@ -95,7 +96,17 @@ def describe_commit():
                               text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         said = ""
-    return os.environ.get("COMMIT") or said or "unknown"
+    return os.environ.get("COMMIT") or said or f"sources-{hash_sources()}"
+
+
+def hash_sources():
+    """Tells them apart where there is no .git."""
+    sum_of_all = hashlib.sha256()
+    for room in "app base bench/gpu cmake data dist kernels model tests".split():
+        for path in sorted((ROOT / room).rglob("*.*")):
+            if path.suffix in (".c", ".cc", ".cmake", ".cu", ".cuh", ".h", ".py"):
+                sum_of_all.update(path.read_bytes())
+    return sum_of_all.hexdigest()[:12]
 
 
 def is_on(name):
@@ -258,6 +269,8 @@ class Check:
                   f"{self.record.data['stages'][name]['note']}".rstrip(), flush=True)
 
     def run_all(self):
+        # A command that got through all of its stages begins again.
+        self.fresh = self.fresh or not any(map(self.record.is_open, self.chosen))
         scale = self.limit_s / sum(self.share(name) for name in self.chosen)
         plans = {}
         for name in self.chosen:

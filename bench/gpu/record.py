@@ -46,12 +46,15 @@ class Record:
 
     # --- rows ---
 
+    def is_open(self, name):
+        """Whether the stage did not get through all of its steps."""
+        return self.data["stages"].get(name, {}).get("status") in ("cut", "not run")
+
     def plan(self, name, steps, afresh):
-        """The stage's rows as they are before it runs. One that did not get through all of its
-        steps at this commit goes on with what is missing, unless it shall start afresh."""
+        """The stage's rows as they are before it runs: what was measured at this commit stays,
+        unless it shall start afresh."""
         old = self.data["stages"].get(name)
-        goes_on = old and old["commit"] == self.commit != "unknown" and old["status"] in (
-            "cut", "not run") and not afresh
+        goes_on = old and old["commit"] == self.commit and not afresh
         kept = done_rows(old["rows"]) if goes_on else {}
         rows = []
         for step in steps:

@@ -274,7 +274,7 @@ def missing_programs(folder, names, quick):
 def run_tests_of(check, limit_s, command, **env):
     """How a test program ended, the fields of its row, and the first test that failed. What its tests
     said one by one is in a file, as a program that is cut tells nothing else."""
-    each = check.folder.resolve() / "running.tap"
+    each = check.build.resolve() / "running.tap"
     done = check.run(command, limit_s, cwd=check.build,
                      env=test_environment(check, CK_TAP_LOG_FILE_NAME=str(each), **env))
     lines = each.read_text(errors="replace").splitlines() if each.exists() else []
@@ -300,7 +300,7 @@ def run_test(check, limit_s, test):
         forks["CK_TIMEOUT_MULTIPLIER"] = "0.25"
         done, fields, failed = run_tests_of(check, min(limit_s, ONE_PROCESS_S), command, CK_FORK="no")
         together = done.word if done.code != 77 else ""
-    if together or not test.startswith(ONE_PROCESS):
+    if not test.startswith(ONE_PROCESS) or (together and end - check.now() > 1):
         done, fields, failed = run_tests_of(check, end - check.now(), command, **forks)
     if done.code == 77 and "no GPU here" not in done.output:
         return dict(fields, result="skipped: " + done.last_line())
@@ -337,7 +337,7 @@ def sanitize(check, limit_s, tool, test):
 
 
 def sanitizers(check):
-    for tool in ("memcheck", "racecheck"):
+    for tool in ("memcheck", "initcheck", "racecheck"):
         for name in LAUNCH_KERNELS:
             test = f"test_kernels cuda_{name}"
             yield Step("sanitizers", 120, lambda limit, tool=tool, test=test:

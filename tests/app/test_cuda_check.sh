@@ -122,6 +122,7 @@ pretend "$box/bin/compute-sanitizer" <<'EOF'
 act sanitizer "$@"
 case "$*" in
 "--tool memcheck --report-api-errors no --target-processes all --error-exitcode 9 "*) ;;
+"--tool initcheck --target-processes all --error-exitcode 9 "*) ;;
 "--tool racecheck --target-processes all --error-exitcode 9 "*) ;;
 *) exit 9 ;;
 esac
@@ -141,23 +142,8 @@ while read -r request; do
 done
 EOF
 
-# The driver: who holds a context open.
-cat >"$box/driver.c" <<'EOF'
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-int cuInit(unsigned flags) { return (int)flags; }
-int cuDeviceGetCount(int *count) { return *count = 1, 0; }
-int cuDeviceGet(int *device, int index) { return *device = index, 0; }
-int cuDeviceGetAttribute(int *value, int which, int device) { return *value = which == 20 ? device : 7, 0; }
-int cuDevicePrimaryCtxRetain(void **context, int device)
-{
-    FILE *holder = fopen(getenv("HOLDER"), "w");
-    *context = NULL;
-    return fprintf(holder, "%d\n", (int)getpid()) < 0 || fclose(holder) != 0 ? 1 : device;
-}
-EOF
-cc -shared -fPIC -o "$box/libcuda.so.1" "$box/driver.c"
+# The driver tells who holds a context open.
+cc -shared -fPIC -o "$box/libcuda.so.1" tests/support/preload/libcuda.c
 export BOX=$box HOLDER=$box/holder LD_LIBRARY_PATH=$box${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 results=$box/results
 become_check() { # SETTING=VALUE...
@@ -216,6 +202,7 @@ comes_true is_gone "$(cat "$box/holder")"
 expect '"table": "convolutions", "precision": "bf16", "peak": 0.001, "copy": 0.001'
 expect '"model": "cnn", "precision": "bf16", "batch": 4096, "ours_images_per_s": '
 counts 0 "## Missing" "$results/tables.md"
+[ "$(find "$results" -type f | wc -l)" = 7 ] || { ls "$results" && exit 1; } # docs/gpu.md: 8 at most
 head -1 "$box/peers" | grep -q -- '--limit 57344$'
 rm -rf "$results"
 
@@ -235,8 +222,10 @@ expect '"batch": 64, "images_per_s": 200, "runs": "'
 expect '"cudnn_engines": "data 12", "cublaslt_refused": "drelu", "goal_of_peak_%": 50, "result": "m'
 expect '"of_peak_%": 64.2,' # 200 images/s of 3.2 MFLOP, of 1 GFLOP/s
 expect '"accuracy_%": 99.12, "train_s": 0.125'
-counts 10 '"table": "sanitizers"'
-counts 10 "fork no real" "$box/tests"
+counts 15 '"table": "sanitizers"'
+tools=$(sed -n 's/.*"sanitizers", "tool": "\([a-z]*\).*/\1/p' "$results/results.json" | uniq | xargs)
+[ "$tools" = "memcheck initcheck racecheck" ] || { echo "in the order $tools" && exit 1; }
+counts 15 "fork no real" "$box/tests"
 expect '| mlp | fp16 | 1 |' "$results/tables.md"
 
 # Both sides take cuDNN's first choice, in 18 settings, the first of which does not count; then
@@ -270,6 +259,7 @@ expect_facts "$results/results.json" '"batch": 64' '"result": "failed:' torch
 counts 11 '"goal"'
 counts 7 '"result": "passed"' <(grep -F '"table": "tests"' "$results/results.json")
 expect 'about to crash' "$results/test.log"
+expect 'about to crash' "$results/torch.log"
 does test err "test_kernels cuda_conv"
 does trainer garble --no-cuda-graph
 does torch garble mlp_512_bf16_eager_6
@@ -334,6 +324,11 @@ for signal in TERM KILL; do
 done
 expect "last words" "$results/running.log"
 works test
+: >"$box/tests"
+: >"$box/tuned"
+exits 0 QUICK=1 STAGES="first test bench"
+counts 18 autotune "$box/tuned" # of bench: what had passed, and three of the tests, was not run again
+counts 5 fork "$box/tests"
 : >"$box/tests"
 exits 0 QUICK=1 STAGES=test COMMIT=def456 # another commit: nothing of that counts
 counts 7 "fork no real" "$box/tests"
