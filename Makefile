@@ -1,7 +1,7 @@
 # The front desk: CMake does the building.
 .DEFAULT_GOAL := mnist_ddp
 .PHONY: mnist_ddp run test test-all test-torch conformance soak asan tsan format lint bench bench-check gpu-check gpu-bundle \
-	install deb clean help packages configure bench-tools
+	gpu-rehearsal install deb clean help packages configure bench-tools
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -71,7 +71,7 @@ format: ## lay out all sources with clang-format
 lint: ## layout, shell scripts, and a build with clang, warnings as errors
 	@./scripts/install_packages.sh clang clang-format shellcheck
 	@clang-format --dry-run -Werror $(SOURCES)
-	shellcheck scripts/*.sh tests/*.sh tests/*/*.sh configs/cluster/*.sbatch .ci/run
+	shellcheck scripts/*.sh tests/*.sh tests/*/*.sh bench/gpu/*.sh configs/cluster/*.sbatch .ci/run
 	@cmake --preset clang $(CMAKE_FLAGS) >/dev/null
 	@cmake --build build-clang
 
@@ -87,6 +87,10 @@ gpu-check: ## build, test, train and measure on this machine's GPU (QUICK=1, STA
 gpu-bundle: ## gpu-bundle/: what gpu-check needs on a machine without a network
 	@./scripts/gpu_bundle.sh
 
+gpu-rehearsal: configure ## gpu-check on what looks like a machine with a GPU (needs root; long)
+	@cmake --build $(BUILD) --target mnist_ddp_cuda_emulated
+	@BUILD=$(BUILD) bench/gpu/rehearse.sh $(STAGES)
+
 install: mnist_ddp ## copy the program and its modules to $(PREFIX)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
@@ -97,7 +101,7 @@ clean: ## remove all build folders
 	rm -rf build build-*
 
 help: ## this list
-	@sed -n 's/^\([a-z_-]*\):[^#]*## /\1|/p' Makefile | awk -F'|' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z_-]*\):[^#]*## /\1|/p' Makefile | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 # Without Open MPI the rows that have it beside them go without.
 bench-tools: mnist_ddp

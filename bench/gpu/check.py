@@ -10,6 +10,7 @@ nvcc, cuBLASLt, cuDNN, NCCL, a C and a C++ compiler, cmake and the files of gpu-
   RESULTS          the folder of everything that is left: results.json, tables.md, a log per stage;
                    default: bench/results/GPU, with QUICK bench/results/GPU-quick
   PLAN=1           say what would be run, and for how long at most; run nothing
+  REHEARSAL=1      let an emulated device pose as the GPU (bench/gpu/rehearse.sh)
   FRESH=1          measure again what an earlier, incomplete run in RESULTS has
   PAIRS            runs of each measurement; default: 3, with QUICK 1
   GPU_BUILD        build-gpu
@@ -119,7 +120,7 @@ class Check:
     def __init__(self, settings):
         self.begun, self.settings = self.now(), settings
         self.stage, self.note, self.deadline = "", "", 0  # of the stage that runs
-        self.quick, self.fresh = is_on("QUICK"), is_on("FRESH")
+        self.quick, self.fresh, self.rehearsal = map(is_on, ("QUICK", "FRESH", "REHEARSAL"))
         self.comparison = comparison.Comparison(self)
         self.planned_s = QUICK_S if self.quick else PLANNED_S
         self.chosen = (settings.get("STAGES") or " ".join(self.planned_s)).split()
@@ -153,7 +154,7 @@ class Check:
         self.folder = pathlib.Path(self.settings.get("RESULTS") or f"bench/results/{name}")
         self.build.mkdir(parents=True, exist_ok=True)
         try:
-            kind = "quick" if self.quick else "full"
+            kind = ("quick" if self.quick else "full") + " rehearsal" * self.rehearsal
             self.record = record.Record(self.folder, self.machine, kind, describe_commit(),
                                         PLANNED_S)
         except (ValueError, KeyError) as error:

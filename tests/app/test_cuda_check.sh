@@ -342,6 +342,8 @@ works cmake
 does trainer emulate
 exits 1 STAGES=bench
 expect_facts "$results/results.json" "failed:" emulation
+exits 0 STAGES=first REHEARSAL=1 RESULTS="$box/rehearsed"
+expect '"kind": "full rehearsal"' "$box/rehearsed/results.json"
 works trainer
 does torch lack
 exits 0 STAGES=compiled
