@@ -195,7 +195,7 @@ expect "-DCUDA_ARCHITECTURES=90-real" "$box/flags"
 expect '"what": "cuDNN", "file": "/lib/cuDNN.so", "version": "9.19"'
 counts 6 '"table": "first_runs"'
 expect '"test": "test_model golden --device=cuda", "passed": 1, "failed": 0'
-counts 7 "fork no real" "$box/tests" # dist's ranks are processes in any case
+counts 8 "fork no real" "$box/tests" # dist's ranks are processes in any case
 counts 1 "fork yes real" "$box/tests"
 expect '"context": "held open"'
 comes_true is_gone "$(cat "$box/holder")"
@@ -222,10 +222,10 @@ expect '"batch": 64, "images_per_s": 200, "runs": "'
 expect '"cudnn_engines": "data 12", "cublaslt_refused": "drelu", "goal_of_peak_%": 50, "result": "m'
 expect '"of_peak_%": 64.2,' # 200 images/s of 3.2 MFLOP, of 1 GFLOP/s
 expect '"accuracy_%": 99.12, "train_s": 0.125'
-counts 15 '"table": "sanitizers"'
+counts 18 '"table": "sanitizers"'
 tools=$(sed -n 's/.*"sanitizers", "tool": "\([a-z]*\).*/\1/p' "$results/results.json" | uniq | xargs)
 [ "$tools" = "memcheck initcheck racecheck" ] || { echo "in the order $tools" && exit 1; }
-counts 15 "fork no real" "$box/tests"
+counts 18 "fork no real" "$box/tests"
 expect '| mlp | fp16 | 1 |' "$results/tables.md"
 
 # Both sides take cuDNN's first choice, in 18 settings, the first of which does not count; then
@@ -257,7 +257,7 @@ expect_facts "$results/results.json" 'first_failed": ""' '"result": "failed:' "s
 expect_facts "$results/results.json" '--amp fp16"' '"result": "failed:' result.json
 expect_facts "$results/results.json" '"batch": 64' '"result": "failed:' torch
 counts 11 '"goal"'
-counts 7 '"result": "passed"' <(grep -F '"table": "tests"' "$results/results.json")
+counts 8 '"result": "passed"' <(grep -F '"table": "tests"' "$results/results.json")
 expect 'about to crash' "$results/test.log"
 expect 'about to crash' "$results/torch.log"
 does test err "test_kernels cuda_conv"
@@ -274,7 +274,7 @@ expect_facts "$box/unforked/results.json" '"passed": 1' '"result": "failed: sign
 touch "$box/does/no_tests"
 exits 1 QUICK=1 STAGES=test RESULTS="$box/no_tests"
 works no_tests
-counts 8 '"result": "failed: ran no test' "$box/no_tests/results.json"
+counts 9 '"result": "failed: ran no test' "$box/no_tests/results.json"
 expect_facts "$results/results.json" 'first_failed": "t.c:core:sums: off by 3"' \
     '"result": "failed:' "exit code 1"
 expect_facts "$results/results.json" '--no-cuda-graph"' '"result": "failed:' result.json
@@ -319,7 +319,7 @@ for signal in TERM KILL; do
     expect '"bench": {"status": "not run"'
     expect '"test": "test_kernels cuda_linear", "passed": 1, "failed": 0'
     expect '| test_kernels cuda_conv |  |  |  | not run |' "$results/tables.md"
-    expect_facts "$results/tables.md" test "5 of 8"
+    expect_facts "$results/tables.md" test "6 of 9"
     expect_facts "$results/tables.md" bench "21 of 21"
 done
 expect "last words" "$results/running.log"
@@ -331,7 +331,7 @@ counts 18 autotune "$box/tuned" # of bench: what had passed, and three of the te
 counts 5 fork "$box/tests"
 : >"$box/tests"
 exits 0 QUICK=1 STAGES=test COMMIT=def456 # another commit: nothing of that counts
-counts 7 "fork no real" "$box/tests"
+counts 8 "fork no real" "$box/tests"
 
 # No GPU work is begun without a build, and no figure comes from an emulated device.
 rm -rf "$results"

@@ -5,6 +5,7 @@
 #include "dist/store/store.h"
 #include "kernels/ops.h"
 #include "tests/dist/nccl_ranks.h"
+#include "tests/support/collective_data.h"
 #include "tests/support/facts.h"
 
 /* A graph of two collectives, as a step has two buckets. */
@@ -120,7 +121,8 @@ END_TEST
 typedef struct alone {
     device *dev;
     void *self;
-    float *in, *out;
+    unsigned char *in, *out;
+    dtype type;
     size_t in_at, out_at, count; /* what of both a collective works on */
 } alone;
 
@@ -133,9 +135,9 @@ static status enqueue_alone(alone *a, collective_kind kind, float prescale, uint
     TRY(module_open("cuda", &cuda));
     ops = cuda->process_group;
     collective c = {.kind = kind,
-                    .type = DTYPE_F32,
-                    .in = a->in + a->in_at,
-                    .out = a->out + a->out_at,
+                    .type = a->type,
+                    .in = a->in + a->in_at * dtype_size(a->type),
+                    .out = a->out + a->out_at * dtype_size(a->type),
                     .count = a->count,
                     .prescale = prescale,
                     .seq = seq};
@@ -166,24 +168,28 @@ static status fill_alone(const alone *a, float offset)
 
 /* Scaled in packs of 16 bytes, but for what lies beside them: wherever the arrays begin and end,
  * each element gets its product, and none besides. */
-static status scale_anywhere(alone *a)
+static status scale_anywhere(alone *a, dtype type)
 {
     static const size_t counts[] = {1, 2, 3, 4, 7, 64, COUNT - 5};
     enum { N_COUNTS = sizeof counts / sizeof counts[0], PLACES = 5 };
-    float values[COUNT];
+    double from[COUNT], to[COUNT];
+    a->type = type;
     for (int i = 0; i < N_COUNTS * PLACES * PLACES; i++) {
         a->count = counts[i % N_COUNTS];
         a->in_at = (size_t)(i / N_COUNTS % PLACES);
         a->out_at = (size_t)(i / N_COUNTS / PLACES);
-        TRY(fill_alone(a, 1));
+        for (size_t k = 0; k < COUNT; k++) {
+            collective_data_put(from, type, k, (int64_t)k % 50 * 2);
+            collective_data_put(to, type, k, 77);
+        }
+        TRY(a->dev->ops->upload(a->dev, a->in, from, sizeof from));
+        TRY(a->dev->ops->upload(a->dev, a->out, to, sizeof to));
         TRY(enqueue_alone(a, COLLECTIVE_ALL_REDUCE, 0.5f, (uint64_t)i + 1));
-        TRY(a->dev->ops->download(a->dev, values, a->out, sizeof values));
+        TRY(a->dev->ops->download(a->dev, to, a->out, sizeof to));
         for (size_t k = 0; k < COUNT; k++) {
             bool inside = k >= a->out_at && k < a->out_at + a->count;
-            float want = inside ? 0.5f * (float)(k - a->out_at + a->in_at + 1) : 0;
-            if (values[k] < want || values[k] > want)
-                return FAIL(STATUS_INVALID, "%zu from %zu to %zu: [%zu] is %g, want %g", a->count,
-                            a->in_at, a->out_at, k, (double)values[k], (double)want);
+            int64_t want = inside ? (int64_t)(k - a->out_at + a->in_at) % 50 : 77;
+            TRY(collective_data_expect(to, type, k, want, "scaled"));
         }
     }
     return STATUS_OK;
@@ -214,7 +220,7 @@ static status use_alone(alone *a)
     static const collective_kind kinds[] = {
         COLLECTIVE_ALL_REDUCE,     COLLECTIVE_BROADCAST, COLLECTIVE_REDUCE,  COLLECTIVE_ALL_GATHER,
         COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_GATHER,    COLLECTIVE_SCATTER, COLLECTIVE_ALL_TO_ALL};
-    size_t bytes = COUNT * sizeof(float);
+    size_t bytes = COUNT * sizeof(double);
     TRY(a->dev->ops->alloc(a->dev, bytes, (void **)&a->in));
     TRY(a->dev->ops->alloc(a->dev, bytes, (void **)&a->out));
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
@@ -224,7 +230,10 @@ static status use_alone(alone *a)
         TRY(expect_alone(a, prescale, (float)i));
     }
     TRY(replay_alone(a));
-    return scale_anywhere(a);
+    TRY(scale_anywhere(a, DTYPE_F64));
+    TRY(scale_anywhere(a, DTYPE_BF16));
+    TRY(scale_anywhere(a, DTYPE_F16));
+    return scale_anywhere(a, DTYPE_F32);
 }
 
 static status nccl_alone(process_group *group, int rank, int world_size, void *arg)

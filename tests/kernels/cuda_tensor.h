@@ -4,6 +4,7 @@
 #ifndef MNIST_DDP_TESTS_KERNELS_CUDA_TENSOR_H
 #define MNIST_DDP_TESTS_KERNELS_CUDA_TENSOR_H
 
+#include "base/half.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "kernels/device_kind.h"
@@ -35,48 +36,11 @@ static inline bool is_half(precision p)
     return p == PRECISION_BF16 || p == PRECISION_F16;
 }
 
-static inline uint16_t bf16_bits(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
-static inline float bf16_value(uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static inline uint16_t f16_bits(float x)
-{
-    uint16_t sign = signbit(x) ? 0x8000 : 0;
-    float size = fabsf(x);
-    int exponent = 0;
-    if (size >= 65520.0f)
-        return sign | 0x7c00;
-    if (size < 0x1p-14f) /* below the normal numbers their distance stays 2^-24 */
-        return (uint16_t)(sign | (uint16_t)rintf(size * 0x1p24f));
-    float mantissa = rintf(ldexpf(frexpf(size, &exponent), 11));
-    return (uint16_t)(sign | (uint16_t)((exponent + 14) * 1024 + (int)mantissa - 1024));
-}
-
-static inline float f16_value(uint16_t half)
-{
-    int exponent = half >> 10 & 31, mantissa = half & 1023;
-    float size = exponent == 31  ? INFINITY
-                 : exponent == 0 ? ldexpf((float)mantissa, -24)
-                                 : ldexpf((float)(1024 + mantissa), exponent - 25);
-    return (half & 0x8000) != 0 ? -size : size;
-}
-
 /* x as the type of activations holds it. */
 static inline float rounded(precision p, float x)
 {
-    return p == PRECISION_BF16  ? bf16_value(bf16_bits(x))
-           : p == PRECISION_F16 ? f16_value(f16_bits(x))
+    return p == PRECISION_BF16  ? bf16_to_f32(f32_to_bf16(x))
+           : p == PRECISION_F16 ? f16_to_f32(f32_to_f16(x))
                                 : x;
 }
 
@@ -136,7 +100,7 @@ static inline float *put_activations(device *dev, const float *host, size_t coun
     uint16_t *halves = NULL;
     ok(memory_alloc(sizeof *halves * count, (void **)&halves));
     for (size_t i = 0; i < count; i++)
-        halves[i] = dev->precision == PRECISION_BF16 ? bf16_bits(host[i]) : f16_bits(host[i]);
+        halves[i] = dev->precision == PRECISION_BF16 ? f32_to_bf16(host[i]) : f32_to_f16(host[i]);
     void *memory = room(dev, sizeof(float) * count);
     ok(dev->ops->upload(dev, memory, halves, sizeof *halves * count));
     free(halves);
@@ -153,7 +117,7 @@ static inline float *get_activations(device *dev, const float *from, size_t coun
     ok(memory_alloc(sizeof *host * count, (void **)&host));
     ok(dev->ops->download(dev, halves, from, sizeof *halves * count));
     for (size_t i = 0; i < count; i++)
-        host[i] = dev->precision == PRECISION_BF16 ? bf16_value(halves[i]) : f16_value(halves[i]);
+        host[i] = dev->precision == PRECISION_BF16 ? bf16_to_f32(halves[i]) : f16_to_f32(halves[i]);
     free(halves);
     return host;
 }

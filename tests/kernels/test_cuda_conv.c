@@ -12,6 +12,10 @@ static const conv2d_shape FIRST[] = {
     {1, 4, 16, 64, 3, .plain_input = true, .relu = true},
     {1, 28, 28, 16, 5, .plain_input = true, .relu = false},
     {1, 9, 12, 4, 5, .plain_input = true, .relu = false},
+    {1, 5, 4, 16, 3, .plain_input = true, .relu = true},
+    {1, 32, 28, 8, 3, .plain_input = true, .relu = true}, /* the most pixels that there may be */
+    {1, 7, 16, 8, 5, .plain_input = true, .relu = false},
+    {1, 8, 10, 2, 5, .plain_input = true, .relu = false},
 };
 static const conv2d_shape NETWORK = {32, 26, 26, 64, 3, .plain_input = false, .relu = false};
 static const conv2d_shape INNER[] = {
@@ -19,6 +23,9 @@ static const conv2d_shape INNER[] = {
     {16, 5, 12, 8, 3, .plain_input = false, .relu = false},
     {8, 6, 6, 8, 1, .plain_input = false, .relu = false},
     {16, 12, 12, 32, 3, .plain_input = false, .relu = false},
+    {8, 5, 3, 40, 1, .plain_input = false, .relu = false},
+    {8, 3, 3, 88, 1, .plain_input = false, .relu = false},
+    {8, 1, 3, 1024, 1, .plain_input = false, .relu = false},
 };
 enum {
     N_FIRST = sizeof FIRST / sizeof FIRST[0],

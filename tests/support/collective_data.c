@@ -1,5 +1,6 @@
 #include "tests/support/collective_data.h"
 
+#include "base/half.h"
 #include "kernels/ops.h"
 
 #include <stdlib.h>
@@ -98,6 +99,9 @@ void collective_data_put(void *data, dtype type, size_t i, int64_t value)
         ((float *)data)[i] = (float)value;
     else if (type == DTYPE_F64)
         ((double *)data)[i] = (double)value;
+    else if (type == DTYPE_BF16 || type == DTYPE_F16)
+        ((uint16_t *)data)[i] =
+            type == DTYPE_BF16 ? f32_to_bf16((float)value) : f32_to_f16((float)value);
     else
         ((int64_t *)data)[i] = value;
 }
@@ -106,6 +110,10 @@ static double get(const void *data, dtype type, size_t i)
 {
     if (type == DTYPE_F32)
         return (double)((const float *)data)[i];
+    if (type == DTYPE_BF16 || type == DTYPE_F16) {
+        uint16_t half = ((const uint16_t *)data)[i];
+        return (double)(type == DTYPE_BF16 ? bf16_to_f32(half) : f16_to_f32(half));
+    }
     return type == DTYPE_F64 ? ((const double *)data)[i] : (double)((const int64_t *)data)[i];
 }
 
