@@ -1,203 +1,11 @@
-/* The cuda device's own kernels against the reference device: batches, pooling, loss, optimizers.
- */
+/* The cuda device's loss and clipping against the reference device, and what scaling a loss leaves
+ * as it is. Every kernel at odd sizes: test_cuda_shapes.c. */
 #include "tests/kernels/cuda_tensor.h"
-
-#include "kernels/dropout.h"
-#include "kernels/pixel.h"
-
-static const int BATCHES[] = {1, 2, 7, 32, 64, 100};
-enum { N_BATCHES = sizeof BATCHES / sizeof BATCHES[0], BATCH_MAX = 100 };
-
-/* Loop tests run over precisions, and batches within. */
-static precision precision_of(int i)
-{
-    return PRECISIONS[i / N_BATCHES];
-}
-
-static int batch_of(int i)
-{
-    return BATCHES[i % N_BATCHES];
-}
-
-enum { LOOP = N_PRECISIONS * N_BATCHES };
 
 static step_state *put_numbers(device *dev, const step_state *state)
 {
     return put_bytes(dev, state, sizeof *state);
 }
-
-/* Every pixel value occurs. The result is exact: the float of the host's formula, rounded once. */
-static void check_gather(device *dev, int n, int pixels)
-{
-    enum { IMAGES = 40, OFFSET = 3, FIRST = 5, PIXELS_MAX = 784 };
-    const device_ops *ops = dev->ops;
-    uint8_t *images = NULL, labels[IMAGES], got_labels[BATCH_MAX];
-    float want[PIXELS_MAX];
-    uint32_t order[FIRST + OFFSET + BATCH_MAX], got_samples[BATCH_MAX];
-    size_t count = (size_t)n * (size_t)pixels;
-    ok(memory_alloc((size_t)(IMAGES * pixels), (void **)&images));
-    for (int i = 0; i < IMAGES * pixels; i++)
-        images[i] = (uint8_t)(i * 7 + i / 256);
-    for (int i = 0; i < IMAGES; i++)
-        labels[i] = (uint8_t)(i % 10);
-    for (int i = 0; i < FIRST + OFFSET + BATCH_MAX; i++)
-        order[i] = (uint32_t)(i * 11 % IMAGES);
-    step_state state = {.plan = {.first = FIRST}};
-    void *d_images = put_bytes(dev, images, (size_t)(IMAGES * pixels));
-    void *d_labels = put_bytes(dev, labels, sizeof labels);
-    void *d_order = put_bytes(dev, order, sizeof order), *d_state = put_numbers(dev, &state);
-    gather_source source = {
-        .images = d_images, .labels = d_labels, .order = d_order, .pixels = pixels};
-    float *x = room(dev, sizeof *x * count);
-    void *out_labels = room(dev, BATCH_MAX), *samples = room(dev, sizeof got_samples);
-    gather_output gathered = {x, out_labels, samples};
-    ok(ops->gather(dev, &source, d_state, OFFSET, n, &gathered));
-    float *got = get_activations(dev, x, count);
-    ok(ops->download(dev, got_labels, out_labels, (size_t)n));
-    ok(ops->download(dev, got_samples, samples, sizeof *got_samples * (size_t)n));
-    for (int i = 0; i < n; i++) {
-        uint32_t index = order[FIRST + OFFSET + i];
-        ck_assert_uint_eq(got_samples[i], index);
-        ck_assert_uint_eq(got_labels[i], labels[index]);
-        for (int j = 0; j < pixels; j++)
-            want[j] = ((float)images[(int)index * pixels + j] / 255.0f - 0.1307f) / 0.3081f;
-        expect_rounded(dev->precision, got + i * pixels, want, (size_t)pixels);
-    }
-    free_all(dev, (void *[]){d_images, d_labels, d_order, d_state, x, out_labels, samples}, 7);
-    free(images);
-    free(got);
-}
-
-START_TEST(gather_is_exact)
-{
-    device *dev = open_device("cuda", precision_of(_i));
-    check_gather(dev, batch_of(_i), 784);
-    check_gather(dev, batch_of(_i), 27); /* no whole words */
-    device_destroy(dev);
-}
-END_TEST
-
-/* What was drawn depends on the host's mathematics and the GPU's: places differ by a few
- * roundings. */
-START_TEST(gather_augments)
-{
-    enum { IMAGES = 7, PIXELS = AUGMENTATION_SIDE * AUGMENTATION_SIDE };
-    device *dev = open_device("cuda", PRECISIONS[_i]);
-    uint8_t images[IMAGES * PIXELS], labels[IMAGES] = {0};
-    uint32_t order[IMAGES], got_samples[IMAGES];
-    float want[PIXELS];
-    for (int i = 0; i < IMAGES * PIXELS; i++)
-        images[i] = (uint8_t)(i * 7 + i / 256);
-    for (uint32_t i = 0; i < IMAGES; i++)
-        order[i] = IMAGES - 1 - i;
-    step_state state = {.plan = {.epoch = 2}};
-    gather_source source = {.images = put_bytes(dev, images, sizeof images),
-                            .labels = put_bytes(dev, labels, sizeof labels),
-                            .order = put_bytes(dev, order, sizeof order),
-                            .pixels = PIXELS,
-                            .augment = {.shift = 4, .rotate = 30, .scale = 0.3f, .seed = 3}};
-    void *d_state = put_numbers(dev, &state);
-    float *x = room(dev, sizeof *x * IMAGES * PIXELS);
-    gather_output gathered = {x, room(dev, IMAGES), room(dev, sizeof got_samples)};
-    ok(dev->ops->gather(dev, &source, d_state, 0, IMAGES, &gathered));
-    float *got = get_activations(dev, x, IMAGES * PIXELS);
-    ok(dev->ops->download(dev, got_samples, gathered.samples, sizeof got_samples));
-    for (uint32_t i = 0; i < IMAGES; i++) {
-        affine drawn = augmentation_draw(&source.augment, order[i], 2);
-        affine_map map = augmentation_map(&drawn);
-        for (int j = 0; j < PIXELS; j++)
-            want[j] = pixel_normalised(augmentation_sample(
-                images + order[i] * PIXELS, &map, j % AUGMENTATION_SIDE, j / AUGMENTATION_SIDE));
-        expect_close(got + i * PIXELS, want, PIXELS, 1e-4, (double)unit_of(dev->precision));
-        ck_assert_uint_eq(got_samples[i], order[i]);
-    }
-    free_all(dev,
-             (void *[]){(void *)source.images, (void *)source.labels, (void *)source.order, d_state,
-                        x, gathered.labels, gathered.samples},
-             7);
-    free(got);
-    device_destroy(dev);
-}
-END_TEST
-
-/* One pool layer on one device, in plain order on the host. */
-typedef struct pool_case {
-    pool_shape shape;
-    int n;
-    float p;
-    const float *z, *dy;
-    const uint8_t *keep;
-    const uint32_t *samples;
-} pool_case;
-
-static void run_pool(device *dev, const pool_case *c, float **y_out, float **dz_out)
-{
-    const pool_shape *s = &c->shape;
-    int area = s->height * s->width, channels = s->channels;
-    size_t out = (size_t)(c->n * channels * area / 4);
-    step_state state = {.plan = {.epoch = 2}};
-    step_state *d_state = put_numbers(dev, &state);
-    uint32_t *samples = put_bytes(dev, c->samples, sizeof *c->samples * (size_t)c->n);
-    uint8_t *keep = c->keep != NULL ? put_bytes(dev, c->keep, out) : NULL;
-    dropout drop = {c->p, 9, 1, 0, samples, d_state, keep};
-    float *z = put_images(dev, c->z, c->n, channels, area);
-    float *dy = put_images(dev, c->dy, c->n, channels, area / 4);
-    float *y = room(dev, sizeof *y * out);
-    uint8_t *argmax = room(dev, out);
-    pool_shape shape = *s;
-    shape.n = c->n;
-    pool_output pooled = {y, argmax};
-    ok(dev->ops->pool_forward(dev, &shape, z, &drop, &pooled));
-    /* The gradient takes the place of what was pooled, as in the network. */
-    ok(dev->ops->pool_backward(dev, &shape, &pooled, dy, c->p, z));
-    *y_out = get_images(dev, y, c->n, channels, area / 4);
-    *dz_out = get_images(dev, z, c->n, channels, area);
-    free_all(dev, (void *[]){d_state, samples, keep, z, dy, y, argmax}, 7);
-}
-
-/* A maximum, a factor and one rounding: equal in every bit, and so are dropout's choices. The
- * inputs are multiples of 1/64, so windows have equal values now and then: the first one wins. */
-static void check_pool(device *cuda, device *reference, pool_case *c)
-{
-    size_t in = (size_t)(c->n * c->shape.channels * c->shape.height * c->shape.width);
-    float *z = random_floats(1, in, 1.0f), *dy = random_floats(2, in / 4, 1.0f);
-    float *want_y, *want_dz, *got_y, *got_dz;
-    uint32_t samples[BATCH_MAX];
-    for (int i = 0; i < c->n; i++)
-        samples[i] = (uint32_t)(i * 977 + 3);
-    c->z = z;
-    c->dy = dy;
-    c->samples = samples;
-    run_pool(reference, c, &want_y, &want_dz);
-    run_pool(cuda, c, &got_y, &got_dz);
-    expect_rounded(cuda->precision, got_y, want_y, in / 4);
-    expect_rounded(cuda->precision, got_dz, want_dz, in);
-    float *all[] = {z, dy, want_y, want_dz, got_y, got_dz};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        free(all[i]);
-}
-
-START_TEST(pool_equals_reference)
-{
-    device *cuda = open_device("cuda", precision_of(_i));
-    device *reference = open_device("reference", PRECISION_F32);
-    uint8_t keep[BATCH_MAX * 32 * 2 * 3];
-    for (size_t i = 0; i < sizeof keep; i++)
-        keep[i] = (i * i + i / 3) % 3 != 0;
-    pool_case plain = {.shape = {.channels = 32, .height = 4, .width = 6}, .n = batch_of(_i)};
-    check_pool(cuda, reference, &plain);
-    pool_case dropped = {
-        .shape = {.channels = 32, .height = 4, .width = 6}, .n = batch_of(_i), .p = 0.25f};
-    check_pool(cuda, reference, &dropped);
-    pool_case injected = {.shape = {.channels = 32, .height = 4, .width = 6},
-                          .n = batch_of(_i),
-                          .p = 0.5f,
-                          .keep = keep};
-    check_pool(cuda, reference, &injected);
-    device_destroy(cuda);
-    device_destroy(reference);
-}
-END_TEST
 
 static float loss_smoothing; /* of the losses that follow */
 
@@ -297,11 +105,10 @@ static void free_arenas(float *arenas[ARENAS])
         free(arenas[k]);
 }
 
-/* Optimizer `which` on elements [first, COUNT) of the arenas, which get what comes out. */
-static void optimize(device *dev, int which, float *arenas[ARENAS], size_t first, step_state *state)
+/* Optimizer `which` on the arenas, which get what comes out. */
+static void optimize(device *dev, int which, float *arenas[ARENAS], step_state *state)
 {
     const device_ops *ops = dev->ops;
-    size_t count = COUNT - first;
     float *a[ARENAS];
     step_state *d_state = put_numbers(dev, state);
     sgd_options plain = {.weight_decay = 0.01f}, nesterov = {0.9f, 0, true};
@@ -309,8 +116,7 @@ static void optimize(device *dev, int which, float *arenas[ARENAS], size_t first
     adadelta_options adadelta = {0.9f, 1e-6f, 0};
     for (int k = 0; k < ARENAS; k++)
         a[k] = put_floats(dev, arenas[k], COUNT);
-    float *p = a[0] + first, *g = a[1] + first, *s = a[2] + first, *t = a[3] + first;
-    optimizer_slice slice = {p, g, which == 0 ? NULL : s, which < 2 ? NULL : t, count};
+    optimizer_slice slice = {a[0], a[1], which == 0 ? NULL : a[2], which < 2 ? NULL : a[3], COUNT};
     if (which == 0)
         ok(ops->sgd_step(dev, &slice, d_state, &plain));
     else if (which == 1)
@@ -342,30 +148,6 @@ static void begin(device *dev, bool scale_loss)
     dev->ops->free(dev, state);
 }
 
-/* One fused multiply-add instead of two roundings, a few per element: units in the last place of
- * values below 2. */
-START_TEST(optimizers_equal_reference)
-{
-    device *cuda = open_device("cuda", PRECISION_F32);
-    device *reference = open_device("reference", PRECISION_F32);
-    for (size_t first = 0; first < 3; first += 2) { /* aligned to 16 bytes, and not */
-        float *want[ARENAS], *got[ARENAS];
-        step_state state = optimizer_numbers();
-        make_arenas(want);
-        make_arenas(got);
-        optimize(reference, _i, want, first, &state);
-        begin(cuda, false);
-        optimize(cuda, _i, got, first, &state);
-        for (int k = 0; k < ARENAS; k++)
-            expect_close(got[k], want[k], COUNT, 1e-6, 0);
-        free_arenas(want);
-        free_arenas(got);
-    }
-    device_destroy(cuda);
-    device_destroy(reference);
-}
-END_TEST
-
 /* The scale is a power of two: what is scaled and unscaled again has the same bits. */
 START_TEST(scaled_gradients_make_the_same_step)
 {
@@ -375,44 +157,19 @@ START_TEST(scaled_gradients_make_the_same_step)
     make_arenas(want);
     make_arenas(got);
     begin(cuda, false);
-    optimize(cuda, _i, want, 0, &state);
+    optimize(cuda, _i, want, &state);
     scaled.plan.scale_loss = true;
     scaled.scaling.scale = 65536.0f;
     for (int i = 0; i < COUNT; i++)
         got[1][i] *= scaled.scaling.scale;
     begin(cuda, true);
-    optimize(cuda, _i, got, 0, &scaled);
+    optimize(cuda, _i, got, &scaled);
     ck_assert_uint_eq(scaled.scaling.overflow, 0);
     expect_same(got[0], want[0], sizeof(float) * COUNT);
     expect_same(got[2], want[2], sizeof(float) * COUNT);
     expect_same(got[3], want[3], sizeof(float) * COUNT);
     free_arenas(want);
     free_arenas(got);
-    device_destroy(cuda);
-}
-END_TEST
-
-/* An infinity or a NaN anywhere: nothing is changed, and the step is marked. */
-START_TEST(overflow_skips_the_step)
-{
-    static const int places[] = {0, COUNT / 2, COUNT - 1};
-    device *cuda = open_device("cuda", PRECISION_F16);
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        float *want[ARENAS], *got[ARENAS];
-        step_state state = optimizer_numbers();
-        state.plan.scale_loss = true;
-        state.scaling.scale = 2.0f;
-        make_arenas(want);
-        make_arenas(got);
-        want[1][places[i]] = got[1][places[i]] = i == 1 ? NAN : INFINITY;
-        begin(cuda, true);
-        optimize(cuda, _i, got, 0, &state);
-        ck_assert_uint_ne(state.scaling.overflow, 0);
-        for (int k = 0; k < ARENAS; k++)
-            expect_same(got[k], want[k], sizeof(float) * COUNT);
-        free_arenas(want);
-        free_arenas(got);
-    }
     device_destroy(cuda);
 }
 END_TEST
@@ -487,13 +244,8 @@ int main(void)
     setenv("MNIST_DDP_EMULATED_STRICT", "1", 1); /* a leak is a failure */
     Suite *suite = suite_create("cuda_ops");
     TCase *core = suite_case(suite, "core", 120);
-    tcase_add_loop_test(core, gather_is_exact, 0, LOOP);
-    tcase_add_loop_test(core, gather_augments, 0, N_PRECISIONS);
-    tcase_add_loop_test(core, pool_equals_reference, 0, LOOP);
     tcase_add_loop_test(core, loss_equals_reference, 0, N_PRECISIONS);
-    tcase_add_loop_test(core, optimizers_equal_reference, 0, 5);
     tcase_add_loop_test(core, scaled_gradients_make_the_same_step, 0, 5);
-    tcase_add_loop_test(core, overflow_skips_the_step, 0, 5);
     tcase_add_test(core, clipping_equals_reference);
     tcase_add_test(core, clipping_keeps_an_overflow);
     return suite_run(suite);
