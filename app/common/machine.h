@@ -58,10 +58,10 @@ void local_network_name(const char *bind, int port, char *out);
 /* "10.0.0.1 on eth0, ...": all but loopback, for messages. */
 void local_network_describe(char *out, size_t size_bytes);
 
-/* What a report says of NCCL: {"version": "2.28.9", "algo": "^NVLS,NVLSTree", "proto": null,
- * "nvls": false}. algo and proto as NCCL_ALGO and NCCL_PROTO have them, null if they are not set;
- * nvls: whether it may be used for an all-reduce, null if that is not clear from the settings. For
- * a process that has used NCCL. */
+/* What a report says of NCCL: {"version": "2.28.9", "algo": null, "proto": null, "nvls": false}.
+ * algo and proto as NCCL_ALGO and NCCL_PROTO have them, null if they are not set; nvls: whether it
+ * may be used for an all-reduce, null if that is not clear from the settings. For a process that
+ * has used NCCL. */
 json_t *nccl_record(void);
 
 #endif

@@ -347,8 +347,6 @@ status backend_choice_make(const process_group_options *o, backend_choice *out)
 
 enum { PATH_BYTES = 4096, FILE_LINE_BYTES = 2048, WORDS_BYTES = 256 };
 
-static const char WITHOUT_NVLS[] = "^NVLS,NVLSTree";
-
 /* Whether a line of the file is "NAME=...", as NCCL reads it. */
 static bool is_set_in(const char *path, const char *name)
 {
@@ -408,8 +406,8 @@ static void name_log(char *out, size_t size_bytes)
 status nccl_settings_apply(bool nvls)
 {
     char log[PATH_BYTES + 16];
-    if (!nvls)
-        TRY(set("NCCL_ALGO", WITHOUT_NVLS));
+    if (!nvls && !is_set("NCCL_ALGO"))
+        TRY(set("NCCL_NVLS_ENABLE", "0"));
     if (!is_set("NCCL_DEBUG"))
         return STATUS_OK;
     name_log(log, sizeof log);

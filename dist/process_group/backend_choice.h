@@ -34,13 +34,11 @@ status backend_choice_make(const process_group_options *options, backend_choice 
  * it first uses NCCL. What the user has set stays, in the environment or in a file that NCCL reads:
  * $NCCL_CONF_FILE, else ~/.nccl.conf; /etc/nccl.conf.
  *
- *   NCCL_ALGO        unless `nvls`: "^NVLS,NVLSTree". NVLink SHARP adds up in the switch, in an
- *                    order that may change from one call to the next; ring and tree keep theirs.
- *                    The names are compared as a whole: ^NVLS alone leaves NVLSTree in, which is
- *                    NVLS inside each of several nodes. A version that does not know a name yet
- *                    ignores it.
- *   NCCL_DEBUG_FILE  if NCCL_DEBUG is set: stderr; if that is a file, another one beside it.
- *                    NCCL's own default is stdout, to which --json writes its result. */
+ *   NCCL_NVLS_ENABLE  unless `nvls`, or NCCL_ALGO is set: 0, so neither NVLS nor NVLSTree. NVLink
+ *                     SHARP adds up in the switch, in an order that may change from one call to
+ *                     the next; ring and tree keep theirs.
+ *   NCCL_DEBUG_FILE   if NCCL_DEBUG is set: stderr; if that is a file, another one beside it.
+ *                     NCCL's own default is stdout, to which --json writes its result. */
 status nccl_settings_apply(bool nvls);
 
 typedef enum nccl_nvls { NCCL_NVLS_OFF, NCCL_NVLS_ALLOWED, NCCL_NVLS_UNKNOWN } nccl_nvls;

@@ -122,11 +122,12 @@ END_TEST
 static const struct {
     const char *name, *value, *flag, *member;
 } SETTINGS[] = {
-    {"NCCL_ALGO", NULL, NULL, "\"algo\":\"^NVLS,NVLSTree\",\"proto\":null,\"nvls\":false"},
+    {"NCCL_ALGO", NULL, NULL, "\"algo\":null,\"proto\":null,\"nvls\":false"},
     {"NCCL_ALGO", "Ring", NULL, "\"algo\":\"Ring\",\"proto\":null,\"nvls\":false"},
     {"NCCL_ALGO", "Ring,NVLS,NVLSTree", NULL, "\"nvls\":true"},
     {"NCCL_ALGO", "allreduce:ring", NULL, "\"nvls\":null"},
-    {"NCCL_PROTO", "LL", NULL, "\"algo\":\"^NVLS,NVLSTree\",\"proto\":\"LL\""},
+    {"NCCL_PROTO", "LL", NULL, "\"algo\":null,\"proto\":\"LL\""},
+    {"NCCL_NVLS_ENABLE", "1", NULL, "\"nvls\":true"},
     {"NCCL_NVLS_ENABLE", "0", "--nccl-nvls", "\"algo\":null,\"proto\":null,\"nvls\":false"},
     {"NCCL_CONF_FILE", "nccl.conf", NULL, "\"algo\":\"Tree\",\"proto\":\"Simple\",\"nvls\":false"},
 };
@@ -165,7 +166,7 @@ START_TEST(all_reduce_bench_tells_too)
                               "--backend", "nccl", "-b", "8", "-e", "8", "-n", "1", "-w", "0",
                               "--json", "--quiet", NULL);
     ASSERT_EXIT(p, 0);
-    ASSERT_FACTS(p.out, "\"algo\":\"^NVLS,NVLSTree\"");
+    ASSERT_FACTS(p.out, "\"algo\":null,\"proto\":null,\"nvls\":false");
     program_close(&p);
 }
 END_TEST

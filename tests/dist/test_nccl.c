@@ -52,7 +52,7 @@ END_TEST
 /* Where the user lets NVLS in, what is left of the promise. */
 START_TEST(nvls_leaves_the_same_bits_on_all_ranks)
 {
-    unsetenv("NCCL_ALGO");
+    unsetenv("NCCL_NVLS_ENABLE");
     nccl_run(_i, collectives_bits_of_a_call, NULL);
     if (!cuda_is_real()) { /* the emulated one differs from call to call */
         ranks_options options = nccl_options(_i, "nccl");
@@ -62,7 +62,7 @@ START_TEST(nvls_leaves_the_same_bits_on_all_ranks)
         /* Two calls of six may well have one order by chance, but not all. */
         ck_assert_msg(strstr(results[0].message, "want") != NULL, "%s", results[0].message);
     }
-    setenv("NCCL_ALGO", "^NVLS,NVLSTree", 1);
+    setenv("NCCL_NVLS_ENABLE", "0", 1);
 }
 END_TEST
 

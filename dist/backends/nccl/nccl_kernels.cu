@@ -18,8 +18,8 @@ static __device__ void count_entered(nccl_progress *counts, nccl_progress *progr
     seen_by_host->what = turn.what;
     seen_by_host->peers = turn.peers;
     seen_by_host->number = number;
+    __threadfence_system(); /* who sees `entered` sees what was entered */
     seen_by_host->entered = entered;
-    __threadfence_system();
 }
 
 static __global__ void enter(nccl_progress *counts, nccl_progress *progress, nccl_turn turn)
