@@ -341,6 +341,12 @@ static status do_once(collective_bench *b, const call *how)
     return process_group_run(b->group, &what, stream);
 }
 
+bool collective_bench_captures(const collective_bench *b)
+{
+    return b->plan.graph && on_accelerator(b) && b->plan.what.kind != COLLECTIVE_BARRIER &&
+           process_group_can_be_captured(b->group);
+}
+
 static status settle(collective_bench *b)
 {
     return on_accelerator(b) ? b->dev->ops->synchronize(b->dev) : STATUS_OK;
@@ -365,11 +371,66 @@ static status summarize(collective_bench *b, double total_s, collective_time *ou
     return STATUS_OK;
 }
 
+/* The timed iterations, one after the other as the host asks for them. */
+static status run_each(collective_bench *b, const call *how, double *total_s)
+{
+    TRY(process_group_barrier(b->group));
+    int64_t started_ns = clock_now_ns(), last_ns = started_ns;
+    for (int i = 0; i < b->plan.iterations; i++) {
+        TRY(do_once(b, how));
+        int64_t now_ns = clock_now_ns();
+        b->elapsed_s[i] = clock_seconds(now_ns - last_ns);
+        last_ns = now_ns;
+    }
+    TRY(settle(b));
+    *total_s = clock_seconds(clock_now_ns() - started_ns);
+    return STATUS_OK;
+}
+
+static status record(collective_bench *b, const call *how, device_graph **out)
+{
+    const accelerator_ops *ops = b->dev->ops->accelerator;
+    status st = STATUS_OK;
+    TRY(ops->capture_begin(b->dev));
+    for (int i = 0; i < b->plan.iterations && st == STATUS_OK; i++)
+        st = do_once(b, how);
+    if (st == STATUS_OK)
+        return ops->capture_end(b->dev, out);
+    (void)ops->capture_end(b->dev, NULL);
+    return st;
+}
+
+/* The same as a graph's second run. */
+static status replay(collective_bench *b, device_graph *graph, double *total_s)
+{
+    const accelerator_ops *ops = b->dev->ops->accelerator;
+    TRY(ops->graph_launch(b->dev, graph));
+    TRY(settle(b));
+    TRY(process_group_barrier(b->group));
+    int64_t started_ns = clock_now_ns();
+    TRY(ops->graph_launch(b->dev, graph));
+    TRY(settle(b));
+    *total_s = clock_seconds(clock_now_ns() - started_ns);
+    return STATUS_OK;
+}
+
+/* What is recorded has been done before: that connects the ranks, and takes memory. */
+static status run_recorded(collective_bench *b, const call *how, double *total_s)
+{
+    device_graph *graph = NULL;
+    TRY(do_once(b, how));
+    TRY(record(b, how, &graph));
+    status st = replay(b, graph, total_s);
+    b->dev->ops->accelerator->graph_destroy(graph);
+    return st;
+}
+
 /* The timed iterations take what they find: in place, sums of sums, which nobody looks at. One
  * more, of known values, tells whether it is right. */
 static status measure(collective_bench *b, size_t size_bytes, way as, collective_time *out)
 {
     call how;
+    double total_s = 0;
     int rank = process_group_rank(b->group);
     *out = (collective_time){.exists = false};
     if (!make_call(b, size_bytes, as, &how))
@@ -378,16 +439,8 @@ static status measure(collective_bench *b, size_t size_bytes, way as, collective
     for (int i = 0; i < b->plan.warmup; i++)
         TRY(do_once(b, &how));
     TRY(settle(b));
-    TRY(process_group_barrier(b->group));
-    int64_t started_ns = clock_now_ns(), last_ns = started_ns;
-    for (int i = 0; i < b->plan.iterations; i++) {
-        TRY(do_once(b, &how));
-        int64_t now_ns = clock_now_ns();
-        b->elapsed_s[i] = clock_seconds(now_ns - last_ns);
-        last_ns = now_ns;
-    }
-    TRY(settle(b));
-    TRY(summarize(b, clock_seconds(clock_now_ns() - started_ns), out));
+    TRY((collective_bench_captures(b) ? run_recorded : run_each)(b, &how, &total_s));
+    TRY(summarize(b, total_s, out));
     if (!b->plan.check)
         return STATUS_OK;
     TRY(fill(b, how.out, how.out_bytes, rank + 1)); /* nothing right is left from before */

@@ -27,6 +27,7 @@ typedef struct collective_plan {
     int iterations;              /* timed, >= 1 */
     int warmup;                  /* before them */
     bool check;                  /* whether the result is right */
+    bool graph;                  /* the timed ones are recorded, where that can be */
 } collective_plan;
 
 /* Means over ranks. */
@@ -63,6 +64,9 @@ size_t collective_bench_bytes(const collective_plan *plan, int world_size);
 
 /* The size after `size_bytes`; 0 for the first. 0: that was the last. */
 size_t collective_next_size(const collective_plan *plan, int world_size, size_t size_bytes);
+
+/* Whether the timed iterations are one CUDA graph, so that the host has no share in their time. */
+bool collective_bench_captures(const collective_bench *bench);
 
 /* Measures out of place and in place. All ranks call it with the same size and get the same row. */
 status collective_measure(collective_bench *bench, size_t size_bytes, collective_row *out);

@@ -48,6 +48,7 @@ typedef struct collective_setup {
     const options *opts;
     const char *backend, *device_name; /* that were chosen */
     const char *emulation;             /* the device's; NULL: none */
+    bool graph;                        /* the iterations are one */
 } collective_setup;
 
 /* The words of nccl-tests. */
@@ -85,11 +86,12 @@ static void print_head(const collective_table *t, const collective_setup *setup)
         return;
     fprintf(out,
             "# mnist_ddp %s, bench %s: %d rank%s, backend %s, device %s\n"
-            "# sizes %s to %s, factor %g; %lld iterations after %lld of warm-up, each waited for; "
+            "# sizes %s to %s, factor %g; %lld iterations after %lld of warm-up, %s; "
             "means over ranks\n",
             MNIST_DDP_VERSION, o->benchmark, t->world_size, t->world_size == 1 ? "" : "s",
             setup->backend, setup->device_name, o->bench.minbytes, o->bench.maxbytes,
-            o->bench.stepfactor, (long long)o->bench.iters, (long long)o->bench.warmup_iters);
+            o->bench.stepfactor, (long long)o->bench.iters, (long long)o->bench.warmup_iters,
+            setup->graph ? "in a CUDA graph" : "each waited for");
     if (setup->emulation != NULL)
         fprintf(out, "# NO GPU: %s\n", setup->emulation);
     fprintf(out, "#\n#%61s%28s\n", "out-of-place", "in-place");
@@ -272,7 +274,8 @@ static status read_plan(const options *opts, collective_plan *out)
     collective_plan plan = {.factor = opts->bench.stepfactor,
                             .iterations = (int)opts->bench.iters,
                             .warmup = (int)opts->bench.warmup_iters,
-                            .check = opts->bench.check_results != 0};
+                            .check = opts->bench.check_results != 0,
+                            .graph = opts->cuda_graph};
     TRY(read_case(opts, &plan.what));
     TRY(parse_size("--minbytes", opts->bench.minbytes, &plan.min_bytes));
     TRY(parse_size("--maxbytes", opts->bench.maxbytes, &plan.max_bytes));
@@ -343,13 +346,14 @@ static status print_json(const meter *m)
 {
     const char *backend = process_group_backend(m->group);
     bool uses_nccl = strcmp(backend, "nccl") == 0;
-    json_t *object = json_pack(
-        "{s:O, s:o, s:I, s:s, s:s, s:i, s:s, s:o*, s:s, s:b, s:i, s:i}", "rows", m->table.rows,
-        "mean_busbw", json_value_rounded(mean_busbw(&m->table), 4), "wrong",
-        (json_int_t)m->table.wrong, "bench", m->opts->benchmark, "system",
-        "mnist_ddp " MNIST_DDP_VERSION, "world", m->place.world_size, "backend", backend, "nccl",
-        uses_nccl ? nccl_record() : NULL, "device", m->dev->ops->name, "emulated",
-        m->dev->emulation != NULL, "iterations", m->plan.iterations, "warmup", m->plan.warmup);
+    json_t *object =
+        json_pack("{s:O, s:o, s:I, s:s, s:s, s:i, s:s, s:o*, s:s, s:b, s:b, s:i, s:i}", "rows",
+                  m->table.rows, "mean_busbw", json_value_rounded(mean_busbw(&m->table), 4),
+                  "wrong", (json_int_t)m->table.wrong, "bench", m->opts->benchmark, "system",
+                  "mnist_ddp " MNIST_DDP_VERSION, "world", m->place.world_size, "backend", backend,
+                  "nccl", uses_nccl ? nccl_record() : NULL, "device", m->dev->ops->name, "emulated",
+                  m->dev->emulation != NULL, "graph", collective_bench_captures(m->bench),
+                  "iterations", m->plan.iterations, "warmup", m->plan.warmup);
     return json_value_print(object);
 }
 
@@ -360,8 +364,9 @@ static status measure(meter *m)
     m->table.out = !table ? NULL : m->opts->json ? stderr : stdout;
     m->table.what = m->plan.what;
     m->table.world_size = n;
-    print_head(&m->table, &(collective_setup){m->opts, process_group_backend(m->group),
-                                              m->dev->ops->name, m->dev->emulation});
+    print_head(&m->table,
+               &(collective_setup){m->opts, process_group_backend(m->group), m->dev->ops->name,
+                                   m->dev->emulation, collective_bench_captures(m->bench)});
     for (size_t size = collective_next_size(&m->plan, n, 0); size > 0;
          size = collective_next_size(&m->plan, n, size)) {
         collective_row row;
@@ -483,6 +488,8 @@ static void make_ours(const options *o, const char *backend, bench_words *out)
         bench_words_add(out, "--nproc-per-node=%s", o->nproc_per_node);
     if (o->nccl_nvls)
         bench_words_add(out, "--nccl-nvls");
+    if (!o->cuda_graph)
+        bench_words_add(out, "--no-cuda-graph");
 }
 
 static status add_ours(comparison *c)
@@ -590,7 +597,8 @@ static void show_ours(comparison *c, contender *system, const json_t *said)
     table.what = (collective_case){.kind = c->kind, .root = (int)o->bench.root};
     (void)find_type(o->bench.datatype, &table.what.type);
     (void)find_op(o->bench.redop, &table.what.op);
-    print_head(&table, &(collective_setup){.opts = o, backend, device_name});
+    bool graph = json_is_true(json_object_get(said, "graph"));
+    print_head(&table, &(collective_setup){o, backend, device_name, .graph = graph});
     json_array_foreach(system->rows, i, row) add_row(
         &table,
         &(collective_row){.size_bytes = (size_t)json_integer_value(json_object_get(row, "bytes")),

@@ -118,7 +118,7 @@ const foreign_word foreign_words[] = {
     {"--agg-iters", FOR_BENCH, "nccl-tests': operations are never sent together"},
     {"-p --parallel-init", FOR_BENCH, "nccl-tests': ranks are processes, which always start in parallel"},
     {"-z --blocking", FOR_BENCH, "nccl-tests': each operation is waited for on the CPU, and enqueued on a GPU"},
-    {"-G --cudagraph", FOR_BENCH, "nccl-tests': only train records CUDA graphs"},
+    {"-G --cudagraph", FOR_BENCH, "nccl-tests': on with nccl, unless --no-cuda-graph"},
     {"-N --run-cycles", FOR_BENCH, "nccl-tests': give more --iters, or repeat the command"},
     {"-C --report-cputime", FOR_BENCH, "nccl-tests': the time is that of the whole operation"},
     {"--hold-out", FOR_BENCH, "not here any more: bench/scaling.py holds out each world size in turn"},

@@ -151,6 +151,39 @@ START_TEST(an_epoch_ends_with_two_drains)
 }
 END_TEST
 
+static void add_bench(counts *c, const char *kind, const char *iterations, bool graph, long times)
+{
+    const char *path = test_folder_path("work");
+    unlink(path);
+    setenv("MNIST_DDP_EMULATED_WORK", path, 1);
+    program p = program_mnist("bench", kind, "--nproc-per-node", "2", "--device", "cuda",
+                              "--backend", "nccl", "-b", "4K", "-e", "4K", "-n", iterations, "-w",
+                              "0", "--json", graph ? NULL : "--no-cuda-graph", NULL);
+    unsetenv("MNIST_DDP_EMULATED_WORK");
+    ASSERT_EXIT(p, 0);
+    ASSERT_FACTS(p.out, graph ? "\"graph\":true" : "\"graph\":false");
+    ASSERT_FACTS(p.err, graph ? "in a CUDA graph" : "each waited for");
+    program_close(&p);
+    add_counts(c, path, times);
+}
+
+/* What the bench times is a graph: however many operations it has, the host launches one. */
+START_TEST(a_bench_replays_its_operations)
+{
+    static const char *const kinds[] = {"all-reduce", "all-gather", "all-to-all"};
+    enum { MORE = 20 - 4, WAYS = 2, REPLAYS = 2, RANKS = 2 };
+    counts graph = {0}, each = {0};
+    add_bench(&graph, kinds[_i], "20", true, 1);
+    add_bench(&graph, kinds[_i], "4", true, -1);
+    ck_assert_int_eq(graph.launches + graph.events, 0);
+    ck_assert_int_eq(graph.collectives, MORE * WAYS * REPLAYS * RANKS);
+    add_bench(&each, kinds[_i], "20", false, 1);
+    add_bench(&each, kinds[_i], "4", false, -1);
+    ck_assert_int_ge(each.launches, MORE * WAYS * RANKS);
+    ck_assert_int_eq(each.collectives, 0);
+}
+END_TEST
+
 int main(void)
 {
     if (cuda_is_real()) {
@@ -169,5 +202,6 @@ int main(void)
 #endif
     tcase_add_loop_test(core, the_log_drains_nothing, 0, 2);
     tcase_add_test(core, an_epoch_ends_with_two_drains);
+    tcase_add_loop_test(core, a_bench_replays_its_operations, 0, 3);
     return test_folder_close(suite_run(suite));
 }
