@@ -331,6 +331,7 @@ static status open_group(meter *m)
         .master_addr = m->place.master_addr,
         .timeout_ms = o->timeout * 1000,
         .device = m->dev,
+        .eager = !o->cuda_graph,
         .shared_bytes = collective_bench_bytes(&m->plan, m->place.world_size),
         .debug = debug_level()};
     TRY(process_group_create(&settings, &m->group));

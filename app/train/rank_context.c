@@ -164,6 +164,7 @@ static status open_group(rank_context *rank)
 {
     const options *o = rank->opts;
     bool is_alone = strategy_of(o)->has_replicas; /* --backend is theirs */
+    bool eager = !o->cuda_graph || !strategy_of(o)->can_be_captured;
     process_group_options settings = {.backend = is_alone ? "auto" : o->backend,
                                       .rank = rank->place.rank,
                                       .world_size = rank->place.world_size,
@@ -176,6 +177,7 @@ static status open_group(rank_context *rank)
                                       .shared_bytes = shared_bytes(rank),
                                       .stuck = failure_end_stuck,
                                       .stuck_ctx = rank,
+                                      .eager = eager,
                                       .inject_delay_ms = o->inject_delay_ms,
                                       .debug = debug_level()};
     TRY(process_group_create(&settings, &rank->group));

@@ -254,6 +254,7 @@ static status replica_join(replica *r, const task *t)
                                           .device = r->dev,
                                           .stuck = end_stuck,
                                           .stuck_ctx = all,
+                                          .eager = true,
                                           .lane = r->lane};
         TRY(process_group_create(&settings, &r->groups[group]));
     }

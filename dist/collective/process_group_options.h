@@ -63,6 +63,10 @@ typedef struct process_group_options {
     void (*stuck)(void *ctx, status st);
     void *stuck_ctx;
 
+    /* Of nccl: many collectives will be in no graph. The caller then enqueues them itself, and NCCL
+     * makes no thread for each; a second communicator is opened for it. The same on all ranks. */
+    bool eager;
+
     /* Every all_reduce takes at least this much longer, as on a slow network: for demonstrations
      * and tests. */
     int64_t inject_delay_ms;

@@ -54,10 +54,14 @@ status cuda_capture_end(device *dev, device_graph **out)
     cudaGraph_t captured = NULL;
     ASSERT(s->capturing);
     s->capturing = false;
+    if (out == NULL) {
+        abandon_capture(s->stream);
+        return STATUS_OK;
+    }
     status st = CUDA_CALL(cudaStreamEndCapture(s->stream, &captured));
     if (st != STATUS_OK)
         abandon_capture(s->stream);
-    else if (out != NULL)
+    else
         st = instantiate(dev, captured, out);
     if (captured != NULL)
         (void)cudaGraphDestroy(captured);

@@ -14,6 +14,7 @@ typedef struct counts {
     long events;                                  /* recorded and waited for by streams */
     long waits;                                   /* of the host for an event, */
     long drains;                                  /* and for a stream: nothing runs then */
+    long threads;                                 /* that NCCL made to enqueue something */
 } counts;
 
 static bool begins(const char *text, const char *with)
@@ -48,6 +49,8 @@ static void add_counts(counts *c, const char *path, long times)
             add_node(c, name, count);
         else if (strcmp(where, "wait") == 0)
             *(strcmp(name, "cudaEventQuery") == 0 ? &c->waits : &c->drains) += count;
+        else if (strcmp(where, "thread") == 0)
+            c->threads += count;
         else if (begins(name, "cudaEvent") || begins(name, "cudaStreamWait"))
             c->events += count;
         else
@@ -167,6 +170,17 @@ static void add_bench(counts *c, const char *kind, const char *iterations, bool 
     add_counts(c, path, times);
 }
 
+/* Where no step is a graph, NCCL makes no thread for each of its collectives. */
+START_TEST(eager_steps_make_no_threads)
+{
+    enum { STEPS = 8 };
+    const setting s = {"mlp", "off", "2", "--no-cuda-graph", "quiet"};
+    counts c = count_steps(&s, STEPS);
+    ck_assert_int_eq(c.threads, 0);
+    ck_assert_int_ge(c.launches, STEPS * 2);
+}
+END_TEST
+
 /* What the bench times is a graph: however many operations it has, the host launches one. */
 START_TEST(a_bench_replays_its_operations)
 {
@@ -176,11 +190,13 @@ START_TEST(a_bench_replays_its_operations)
     add_bench(&graph, kinds[_i], "20", true, 1);
     add_bench(&graph, kinds[_i], "4", true, -1);
     ck_assert_int_eq(graph.launches + graph.events, 0);
+    ck_assert_int_eq(graph.threads, MORE * WAYS * RANKS); /* while they are recorded */
     ck_assert_int_eq(graph.collectives, MORE * WAYS * REPLAYS * RANKS);
     add_bench(&each, kinds[_i], "20", false, 1);
     add_bench(&each, kinds[_i], "4", false, -1);
     ck_assert_int_ge(each.launches, MORE * WAYS * RANKS);
     ck_assert_int_eq(each.collectives, 0);
+    ck_assert_int_eq(each.threads, 0);
 }
 END_TEST
 
@@ -202,6 +218,7 @@ int main(void)
 #endif
     tcase_add_loop_test(core, the_log_drains_nothing, 0, 2);
     tcase_add_test(core, an_epoch_ends_with_two_drains);
+    tcase_add_test(core, eager_steps_make_no_threads);
     tcase_add_loop_test(core, a_bench_replays_its_operations, 0, 3);
     return test_folder_close(suite_run(suite));
 }

@@ -42,6 +42,19 @@ START_TEST(many_works_under_way)
 }
 END_TEST
 
+/* By calls that block. */
+START_TEST(an_eager_group_does_the_same)
+{
+    static const memory_kind kinds[] = {MEMORY_OUT_OF_PLACE, MEMORY_DEVICE_OUT_OF_PLACE};
+    memory_kind kind = kinds[_i];
+    ranks_options options = nccl_options(3, "nccl");
+    options.eager = true;
+    nccl_run_with(&options, collectives_all_reduce, &kind);
+    nccl_run_with(&options, collectives_further, &kind);
+    nccl_run_with(&options, collectives_bits_on_device, NULL);
+}
+END_TEST
+
 START_TEST(bits_are_the_same_everywhere)
 {
     nccl_run(NCCL_WORLDS[_i / 2], _i % 2 == 0 ? collectives_bits_on_device : collectives_bits,
@@ -221,6 +234,7 @@ int main(void)
     nccl_add_worlds(results, broadcast_is_exact, NCCL_N_SMALL_WORLDS, 2);
     nccl_add_worlds(results, further_kinds_are_exact, NCCL_N_SMALL_WORLDS, 2);
     nccl_add_worlds(results, many_works_under_way, NCCL_N_SMALL_WORLDS, 1);
+    suite_add_all(results, an_eager_group_does_the_same, 2, nccl_lacks_gpus(3));
     nccl_add_worlds(results, bits_are_the_same_everywhere, NCCL_N_WORLDS, 2);
     nccl_add_worlds(results, hooks_have_the_bits_of_those_on_the_host, NCCL_N_SMALL_WORLDS, 2);
     suite_add(results, nvls_leaves_the_same_bits_on_all_ranks, 4, nccl_lacks_gpus(4));

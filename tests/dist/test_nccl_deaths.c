@@ -217,22 +217,37 @@ START_TEST(a_late_rank_is_named)
 END_TEST
 
 /* The group's first all_reduce of this size, before which a rank may be slow: on every backend. */
-static status first_all_reduce(process_group *group, int rank, int world_size, void *arg)
+static status do_first(process_group *group, int rank, const death *how, bool recorded)
 {
-    const death *how = arg;
     device *dev = ranks_device();
     float *data = NULL;
-    (void)world_size;
     TRY(dev->ops->alloc(dev, 5000 * sizeof *data, (void **)&data));
     if (rank == how->rank)
         clock_sleep_ms(how->sleep_ms);
     if (rank == how->rank && how->signal != 0)
         raise(how->signal);
-    status st = process_group_all_reduce(group, data, 5000, DTYPE_F32, REDUCE_SUM, dev->stream);
+    status st = recorded ? dev->ops->accelerator->capture_begin(dev) : STATUS_OK;
     if (st == STATUS_OK)
+        st = process_group_all_reduce(group, data, 5000, DTYPE_F32, REDUCE_SUM, dev->stream);
+    if (recorded)
+        (void)dev->ops->accelerator->capture_end(dev, NULL);
+    else if (st == STATUS_OK)
         st = dev->ops->synchronize(dev);
     dev->ops->free(dev, data);
     return st;
+}
+
+static status first_all_reduce(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)world_size;
+    return do_first(group, rank, arg, false);
+}
+
+/* The device has not come to it: only the host knows of it. */
+static status first_in_graph(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)world_size;
+    return do_first(group, rank, arg, true);
 }
 
 static const char *const BACKENDS[] = {"nccl", "shm", "gloo"};
@@ -256,6 +271,46 @@ START_TEST(who_ends_before_the_first_is_named)
     const char *facts[4] = {"rank 1 (pid ", _i == 0 ? "is gone" : "is stopped"};
     options.timeout_ms = _i == 0 ? 20000 : 700;
     run_death(first_all_reduce, d, options, _i == 0 ? STATUS_PEER : STATUS_TIMEOUT, 2.5, facts);
+}
+END_TEST
+
+/* In an eager group's first call, which waits for the others where it enqueues. */
+static const struct {
+    rank_fn fn;
+    death d;
+    int64_t timeout_ms;
+    status want;
+    const char *facts[4];
+} EAGER[] = {
+    {first_all_reduce,
+     {.rank = 1, .signal = SIGKILL},
+     20000,
+     STATUS_PEER,
+     {"rank 1 (pid ", "is gone"}},
+    {first_in_graph,
+     {.rank = 1, .signal = SIGKILL},
+     20000,
+     STATUS_PEER,
+     {"rank 1 (pid ", "is gone"}},
+    {first_all_reduce,
+     {.rank = 1, .signal = SIGSTOP},
+     700,
+     STATUS_TIMEOUT,
+     {"rank 1 (pid ", "is stopped"}},
+    {first_all_reduce,
+     {.rank = 1, .sleep_ms = 2800},
+     200,
+     STATUS_TIMEOUT,
+     {"rank 1 has not come", "all_reduce number"}},
+    {first_in_graph, {.rank = 1, .sleep_ms = 4500}, 200, STATUS_TIMEOUT, {"a call of NCCL"}},
+};
+
+START_TEST(a_call_that_waits_is_ended)
+{
+    ranks_options options = nccl_options(2, "nccl");
+    options.eager = true;
+    options.timeout_ms = EAGER[_i].timeout_ms;
+    run_death(EAGER[_i].fn, EAGER[_i].d, options, EAGER[_i].want, 4, EAGER[_i].facts);
 }
 END_TEST
 
@@ -326,6 +381,8 @@ int main(void)
     for (int i = 1; i < 3; i++)
         suite_add(deaths, the_first_of_its_kind_has_longer, i, ranks_lack_backend(BACKENDS[i]));
     suite_add_all(deaths, who_ends_before_the_first_is_named, 2, nccl_lacks_gpus(2));
+    suite_add_all(deaths, a_call_that_waits_is_ended, sizeof EAGER / sizeof EAGER[0],
+                  nccl_lacks_gpus(2));
     suite_add(deaths, a_hanging_collective_is_a_timeout, 0, real);
     suite_add(deaths, nccls_own_word_is_passed_on, 0, real);
     suite_add_all(deaths, an_abort_ends_waits, 2, nccl_lacks_gpus(3));

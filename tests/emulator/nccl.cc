@@ -39,11 +39,6 @@ struct group {
 
 thread_local group open_group;
 
-bool is_message(nccl_kind kind)
-{
-    return kind == nccl_kind::send || kind == nccl_kind::receive;
-}
-
 /* Messages on the same stream join; each collective is a launch of its own. */
 void add_to_group(communicator *comm, const nccl_call &call, cudaStream_t stream)
 {
@@ -257,7 +252,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     bool blocking = config == nullptr || config->blocking != 0;
     if (blocking && open_group.depth > 0)
         fatal("%s: blocking in a group is not emulated", __func__);
-    auto made = std::make_shared<communicator>(ranks, rank, blocking);
+    auto made = std::make_shared<communicator>(std::make_shared<nccl_family>(), ranks, rank,
+                                               blocking, current_device());
+    made->shares = config != nullptr && config->splitShare == 1;
     ncclResult_t result = made->join(id);
     if (result != ncclSuccess && result != ncclInProgress) {
         made->release(__func__);
@@ -266,6 +263,23 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     *comm = new ncclComm{made};
     account("nccl communicator", +1);
     return result;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *child,
+                           ncclConfig_t *config)
+{
+    if (int code = entry_point(__func__))
+        return static_cast<ncclResult_t>(code);
+    if (comm == nullptr || child == nullptr)
+        return nccl_failure(ncclInvalidArgument, "%s: null", __func__);
+    if (color != 0 || key != comm->it->rank || !comm->it->shares || open_group.depth > 0)
+        fatal("%s: other ranks, other order, splitShare 0 and groups are not emulated", __func__);
+    *child = nullptr;
+    bool blocks = config == nullptr || config->blocking != 0;
+    return comm->it->split(blocks, [child](std::shared_ptr<communicator> made) {
+        *child = new ncclComm{std::move(made)};
+        account("nccl communicator", +1);
+    });
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)

@@ -103,8 +103,10 @@ communicator::ticket::~ticket()
     }).detach();
 }
 
-communicator::communicator(int ranks_, int rank_, bool blocking_)
-    : ranks(ranks_), rank(rank_), blocking(blocking_), device(current_device())
+communicator::communicator(std::shared_ptr<nccl_family> family_, int ranks_, int rank_,
+                           bool blocking_, int device_)
+    : ranks(ranks_), rank(rank_), family(std::move(family_)), region(family->region),
+      blocking(blocking_), device(device_)
 {
 }
 
@@ -166,6 +168,42 @@ ncclResult_t communicator::check_peers()
     return ncclSuccess;
 }
 
+void communicator::watch_peers()
+{
+    for (int peer = 0; peer < ranks && nccl_reports_dead_peers(); peer++)
+        watched.push_back(static_cast<int>(syscall(SYS_pidfd_open, region.of(peer).pid.load(), 0)));
+}
+
+ncclResult_t communicator::connect(const nccl_launch &launch)
+{
+    std::vector<nccl_channel *> channels;
+    for (const nccl_call &call : launch.calls) {
+        const nccl_operation &o = call.operation;
+        bool sends = o.kind == nccl_kind::send;
+        if (!is_message(o.kind)) {
+            region.of(rank).connects = true;
+            continue;
+        }
+        channels.push_back(&region.channel(sends ? rank : o.root, sends ? o.root : rank));
+        channels.back()->ends |= sends ? 1 : 2;
+    }
+    auto all_have_come = [&] {
+        for (const nccl_channel *one : channels)
+            if (one->ends != 3)
+                return false;
+        for (int peer = 0; peer < ranks && channels.empty(); peer++)
+            if (!region.of(peer).connects)
+                return false;
+        return true;
+    };
+    while (!all_have_come()) {
+        if (was_aborted())
+            return nccl_failure(ncclInternalError, "aborted while it connects to its peers");
+        std::this_thread::sleep_for(NAP);
+    }
+    return ncclSuccess;
+}
+
 ncclResult_t communicator::enqueue(const std::vector<nccl_launch> &launches)
 {
     for (const nccl_launch &launch : launches) {
@@ -195,10 +233,11 @@ ncclResult_t communicator::launch(std::vector<nccl_launch> launches)
                                 "the communicator is of device %d, its stream of "
                                 "device %d",
                                 device, stream_device(launch.stream));
-    if (blocking)
-        return error = enqueue(launches);
     if (launches.empty())
         return ncclSuccess;
+    if (blocking)
+        return enqueue_here(hold, launches);
+    count_work("thread", "ncclGroupEnd");
     asked = false;
     has_enqueued = false;
     enqueuer = std::thread([this, all = std::move(launches)] {
@@ -210,15 +249,44 @@ ncclResult_t communicator::launch(std::vector<nccl_launch> launches)
     return ncclInProgress;
 }
 
+/* Other threads may ask for the state, and abort the family, meanwhile. */
+ncclResult_t communicator::enqueue_here(std::unique_lock<std::mutex> &hold,
+                                        const std::vector<nccl_launch> &launches)
+{
+    callers++;
+    hold.unlock();
+    ncclResult_t result = ncclSuccess;
+    for (const nccl_launch &launch : launches)
+        result = result == ncclSuccess ? connect(launch) : result;
+    if (result == ncclSuccess)
+        result = enqueue(launches);
+    hold.lock();
+    callers--;
+    return error = result;
+}
+
+ncclResult_t communicator::split(bool blocks,
+                                 std::function<void(std::shared_ptr<communicator>)> tell)
+{
+    std::unique_lock<std::mutex> hold(lock);
+    if (blocking)
+        fatal("ncclCommSplit: of a communicator that blocks is not emulated");
+    if (error != ncclSuccess || now != phase::ready || enqueuer.joinable())
+        return nccl_failure(ncclInvalidArgument, "ncclCommSplit: the communicator is not ready");
+    child_blocks = blocks;
+    publish = std::move(tell);
+    region.of(rank).has_split = true;
+    now = phase::splitting;
+    return ncclInProgress;
+}
+
 ncclResult_t communicator::advance()
 {
     if (now == phase::joining) {
         if (!region.all_have_joined())
             return ncclInProgress;
         region.close_door();
-        for (int peer = 0; peer < ranks && nccl_reports_dead_peers(); peer++)
-            watched.push_back(
-                static_cast<int>(syscall(SYS_pidfd_open, region.of(peer).pid.load(), 0)));
+        watch_peers();
         now = phase::ready;
         if (ncclResult_t result = nccl_choose_algorithms(ranks, &algorithms))
             return result;
@@ -231,6 +299,17 @@ ncclResult_t communicator::advance()
         }
         enqueuer.join();
         return enqueued;
+    }
+    if (now == phase::splitting) {
+        for (int peer = 0; peer < ranks; peer++)
+            if (!region.of(peer).has_split)
+                return ncclInProgress;
+        auto child = std::make_shared<communicator>(family, ranks, rank, child_blocks, device);
+        child->now = phase::ready;
+        child->algorithms = algorithms;
+        child->watch_peers();
+        publish(child);
+        now = phase::split;
     }
     if (now == phase::finalizing) {
         if (outstanding.load() > 0)
@@ -257,7 +336,7 @@ ncclResult_t communicator::finalize()
         std::unique_lock<std::mutex> hold(lock);
         if (error != ncclSuccess)
             return error;
-        if (now != phase::ready || enqueuer.joinable())
+        if ((now != phase::ready && now != phase::split) || enqueuer.joinable())
             return nccl_failure(ncclInvalidArgument, "ncclCommFinalize: the communicator is not "
                                                      "ready, or finalized before");
         now = phase::finalizing;
@@ -272,12 +351,15 @@ ncclResult_t communicator::finalize()
 
 void communicator::abort()
 {
+    if (callers.load() > 0)
+        fatal("ncclCommAbort: another thread is in a call of this communicator: the real one frees "
+              "what that uses");
+    family->aborted = true;
     {
         std::unique_lock<std::mutex> hold(lock);
         join_enqueuer();
         error = ncclInvalidUsage;
     }
-    aborted = true;
     region.leave(rank, nccl_presence::aborted);
     release("ncclCommAbort");
 }

@@ -7,6 +7,7 @@
 #include "nccl_settings.h"
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -28,10 +29,24 @@ struct nccl_launch {
     cudaStream_t stream;
 };
 
+inline bool is_message(nccl_kind kind)
+{
+    return kind == nccl_kind::send || kind == nccl_kind::receive;
+}
+
+/* What a communicator shares with the one that it was split from. */
+struct nccl_family {
+    nccl_region region;
+    std::atomic<bool> aborted{false};
+};
+
+/* One that blocks enqueues in the caller. Its first collective, and its first message with a peer,
+ * connect: they return when the others have come to theirs as well, or the family is aborted. */
 class communicator : public std::enable_shared_from_this<communicator>
 {
   public:
-    communicator(int ranks, int rank, bool blocking);
+    communicator(std::shared_ptr<nccl_family> family, int ranks, int rank, bool blocking,
+                 int device);
     ~communicator();
 
     /* ncclInProgress if the communicator does not block. */
@@ -44,6 +59,11 @@ class communicator : public std::enable_shared_from_this<communicator>
     ncclResult_t async_error();
     ncclResult_t finalize();
 
+    /* One with the same ranks, which shares the region: this one may do no operation from then on.
+     * `publish` gets it once all ranks have asked; then this one has settled. */
+    ncclResult_t split(bool child_blocks,
+                       std::function<void(std::shared_ptr<communicator>)> publish);
+
     /* Waits until no operation of this communicator runs or can be replayed; after abort() running
      * ones end at once. Fatal if that does not happen: the real one would block forever. */
     void release(const char *caller);
@@ -52,11 +72,17 @@ class communicator : public std::enable_shared_from_this<communicator>
     /* The device thread's. */
     bool was_aborted() const
     {
-        return aborted.load();
+        return family->aborted.load();
     }
 
     const int ranks, rank;
-    nccl_region region;
+    bool shares = false; /* config.splitShare */
+
+  private:
+    const std::shared_ptr<nccl_family> family;
+
+  public:
+    nccl_region &region;
     nccl_algorithms algorithms; /* set once all have joined */
 
     /* The device thread's: those that have begun, in their order; the first may go on. */
@@ -76,10 +102,14 @@ class communicator : public std::enable_shared_from_this<communicator>
     };
 
   private:
-    enum class phase { joining, ready, finalizing, finalized };
+    enum class phase { joining, ready, splitting, split, finalizing, finalized };
 
     ncclResult_t check_duplicates();
     ncclResult_t check_peers();
+    void watch_peers();
+    ncclResult_t connect(const nccl_launch &launch);
+    ncclResult_t enqueue_here(std::unique_lock<std::mutex> &hold,
+                              const std::vector<nccl_launch> &launches);
     ncclResult_t enqueue(const std::vector<nccl_launch> &launches);
     ncclResult_t advance();
     void join_enqueuer();
@@ -92,12 +122,13 @@ class communicator : public std::enable_shared_from_this<communicator>
     bool asked = false; /* whether ncclInProgress was told of what is being enqueued */
     std::thread enqueuer;
     std::vector<int> watched; /* pidfds of the other processes */
+    bool child_blocks = false;
+    std::function<void(std::shared_ptr<communicator>)> publish;
 
     ncclResult_t enqueued = ncclSuccess; /* the enqueuer's, until it has: */
     std::atomic<bool> has_enqueued{false};
 
-    std::atomic<bool> aborted{false};
-    std::atomic<int> outstanding{0}, in_graphs{0};
+    std::atomic<int> outstanding{0}, in_graphs{0}, callers{0};
 };
 
 /* Whether MNIST_DDP_EMULATED_NCCL has "remote_error". */

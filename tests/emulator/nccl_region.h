@@ -52,6 +52,8 @@ struct nccl_rank {
     std::atomic<int32_t> device;    /* its number on this machine */
     std::atomic<uint64_t> written;  /* the last round */
     std::atomic<uint32_t> receives; /* bits of ranks whose next message it waits for */
+    std::atomic<bool> has_split;    /* asks for a child */
+    std::atomic<bool> connects;     /* has come to its first collective */
     nccl_operation operation[2];    /* of the last round of each parity */
 };
 
@@ -59,6 +61,7 @@ struct nccl_rank {
  * `put` and `got` are bytes of the one between. */
 struct nccl_channel {
     std::atomic<uint64_t> begun, done, put, got;
+    std::atomic<uint32_t> ends; /* 1: the sender has come to its first message, 2: the receiver */
     nccl_operation message;
     char ring[NCCL_RING_BYTES];
 };

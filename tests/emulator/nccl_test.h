@@ -64,6 +64,7 @@ class rank_of
         await(m->has_id, 1);
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
+        config.splitShare = 1;
         EXPECT(ncclCommInitRankConfig(&comm, ranks, m->id, rank, &config) == ncclInProgress);
     }
 

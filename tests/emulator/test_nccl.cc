@@ -314,6 +314,52 @@ void impatient(rank_of &r)
     GOOD(ncclCommDestroy(r.comm));
 }
 
+/* A child whose calls block, of a parent that does not. */
+ncclComm_t split(rank_of &r)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t child = nullptr;
+    config.blocking = 1;
+    EXPECT(ncclCommSplit(r.comm, 0, r.rank, &child, &config) == ncclInProgress);
+    GOOD(settle(r.comm));
+    EXPECT(child != nullptr);
+    return child;
+}
+
+void a_child_blocks(rank_of &r)
+{
+    GOOD(settle(r.comm));
+    ncclComm_t child = split(r);
+    device_array<float> x(r.q, {static_cast<float>(r.rank + 1)});
+    for (int i = 0; i < 3; i++)
+        GOOD(ncclAllReduce(x.memory(), x.memory(), 1, ncclFloat32, ncclSum, child, r.q.stream));
+    expect_each(x, 0, 1, [](size_t) { return 12.0f; });
+    GOOD(ncclCommDestroy(child));
+    r.leave();
+}
+
+/* Rank 0 waits in its first call, for rank 1, which does not come. */
+template <bool of_child> void a_call_is_aborted(rank_of &r)
+{
+    GOOD(settle(r.comm));
+    ncclComm_t child = split(r);
+    if (r.rank == 1) {
+        usleep(300000);
+        GOOD(ncclCommAbort(r.comm));
+        GOOD(ncclCommAbort(child));
+        return;
+    }
+    std::thread other([&] {
+        usleep(100000);
+        GOOD(ncclCommAbort(of_child ? child : r.comm));
+    });
+    device_array<float> x(r.q, {1.0f});
+    EXPECT(ncclAllReduce(x.memory(), x.memory(), 1, ncclFloat32, ncclSum, child, r.q.stream) ==
+           ncclInternalError);
+    other.join();
+    GOOD(ncclCommAbort(child));
+}
+
 /* Enqueued by NCCL's own thread, even before the caller polls. */
 void nobody_asks(rank_of &r)
 {
@@ -439,6 +485,10 @@ int main(int argc, char **argv)
         {"two ranks on one device", with_two_on_one_device<duplicates>},
         {"joining takes all", joins_when_all_are_there},
         {"calls before the last one has settled", with<1, impatient>},
+        {"a child of a split blocks", with<2, a_child_blocks>},
+        {"aborting the parent ends its call", with<2, a_call_is_aborted<false>>},
+        {"aborting it in a call ends the process", with_two_that_fail<a_call_is_aborted<true>>,
+         ending::succeeds, "another thread is in a call of this communicator"},
         {"enqueued though nobody asks", with<2, nobody_asks>},
         {"communicators come and go", come_and_go},
         {"three ranks as threads", threads_sum},

@@ -74,7 +74,8 @@ static status open_group(const rank_run *run, store *keys, process_group **out)
                                          o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS,
                                      .shared_bytes = o->shared_bytes,
                                      .inject_delay_ms = o->inject_delay_ms,
-                                     .debug = o->debug};
+                                     .debug = o->debug,
+                                     .eager = o->eager};
     if (o->hosts != NULL) {
         host_of_rank[0] = o->hosts[run->rank];
         options.host = host_of_rank; /* sub-groups read it, too */

@@ -21,6 +21,7 @@ typedef struct ranks_options {
     size_t shared_bytes;
     int64_t inject_delay_ms;
     process_group_debug debug;
+    bool eager;
     int64_t limit_ms;  /* for all that the processes do; 0: 60 s */
     const char *hosts; /* "aab": each rank's letter names its host; NULL: all are on this one */
 

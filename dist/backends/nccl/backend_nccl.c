@@ -377,8 +377,8 @@ static ncclResult_t issue(const nccl_group *g, const nccl_work *first, const cha
     return ended;
 }
 
-/* NCCL enqueues its part in a thread of its own, so it has to settle before anything is enqueued
- * after it. */
+/* Unless the group is eager, NCCL enqueues its part in a thread of its own, so it has to settle
+ * before anything is enqueued after it. */
 static status call_nccl(nccl_group *g, const nccl_work *first)
 {
     nccl_ask ask = {nccl_watch_check, g->watch};
@@ -386,16 +386,20 @@ static status call_nccl(nccl_group *g, const nccl_work *first)
     int64_t timeout_ms = 0;
     for (const nccl_work *w = first; w != NULL; w = w->next)
         timeout_ms = w->timeout_ms > timeout_ms ? w->timeout_ms : timeout_ms;
+    timeout_ms += NCCL_WATCHDOG_GRACE_MS;
     pthread_mutex_lock(&g->comm.lock);
-    nccl_watch_host_waits(g->watch, true);
-    const char *call = name;
-    ncclResult_t issued = issue(g, first, &call);
-    status st = nccl_call_status(issued, call, __FILE__, __LINE__);
-    if (st == STATUS_OK)
-        st = nccl_comm_settle(&g->comm, name,
-                              clock_deadline_ns(timeout_ms + NCCL_WATCHDOG_GRACE_MS), &ask);
-    nccl_watch_host_waits(g->watch, false);
+    status st = nccl_watch_enter(g->watch, timeout_ms), broken = st;
+    if (st == STATUS_OK) {
+        const char *call = name;
+        ncclResult_t issued = issue(g, first, &call);
+        st = nccl_call_status(issued, call, __FILE__, __LINE__);
+        if (st == STATUS_OK)
+            st = nccl_comm_settle(&g->comm, name, clock_deadline_ns(timeout_ms), &ask);
+        broken = nccl_watch_leave(g->watch);
+    }
     pthread_mutex_unlock(&g->comm.lock);
+    if (broken != STATUS_OK)
+        return broken; /* an interrupted call does not know why */
     return st == STATUS_OK ? st : nccl_watch_blame(g->watch, st);
 }
 

@@ -6,7 +6,6 @@
 #include "dist/membership/membership.h"
 
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,19 +128,49 @@ static status name_missing(const membership *ranks, status st)
                           rank);
 }
 
-static status join(joining *j, int64_t deadline_ns, nccl_comm *out)
+static status settle(ncclComm_t comm, const char *call, int64_t deadline_ns, const nccl_ask *ask)
+{
+    poll_pause pause = {0};
+    for (;;) {
+        ncclResult_t state = ncclSuccess;
+        TRY(NCCL_CALL(ncclCommGetAsyncError(comm, &state)));
+        if (state != ncclInProgress)
+            return nccl_call_status(state, call, __FILE__, __LINE__);
+        if (clock_passed(deadline_ns))
+            return FAIL(STATUS_TIMEOUT, "%s: not done within the timeout", call);
+        if (poll_pause_once(&pause))
+            TRY(ask->fn(ask->ctx));
+    }
+}
+
+/* The communicator becomes the parent of one whose calls block. */
+static status split(nccl_comm *comm, const membership *ranks, int64_t deadline_ns,
+                    const nccl_ask *ask)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    comm->parent = comm->handle;
+    comm->handle = NULL;
+    TRY(NCCL_CALL(ncclCommSplit(comm->parent, 0, ranks->member, &comm->handle, &config)));
+    return settle(comm->parent, "ncclCommSplit", deadline_ns, ask);
+}
+
+static status join(joining *j, bool eager, int64_t deadline_ns, nccl_comm *out)
 {
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     nccl_ask ask = {look_at_others, j};
     meeting up = {.record = "up", .deadline_ns = deadline_ns};
     config.blocking = 0;
+    config.splitShare = eager;
     TRY(share_id(&j->ranks, deadline_ns, &id));
     pthread_mutex_lock(&out->lock);
     status st =
         NCCL_CALL(ncclCommInitRankConfig(&out->handle, j->ranks.n, id, j->ranks.member, &config));
     if (st == STATUS_OK)
-        st = nccl_comm_settle(out, "ncclCommInitRankConfig", deadline_ns, &ask);
+        st = settle(out->handle, "ncclCommInitRankConfig", deadline_ns, &ask);
+    if (st == STATUS_OK && eager)
+        st = split(out, &j->ranks, deadline_ns, &ask);
     pthread_mutex_unlock(&out->lock);
     if (st == STATUS_TIMEOUT)
         return name_missing(&j->ranks, st);
@@ -150,7 +179,7 @@ static status join(joining *j, int64_t deadline_ns, nccl_comm *out)
 
 void nccl_comm_init(nccl_comm *comm)
 {
-    comm->handle = NULL;
+    comm->handle = comm->parent = NULL;
     pthread_mutex_init(&comm->lock, NULL);
 }
 
@@ -166,7 +195,7 @@ status nccl_comm_open(nccl_comm *comm, const group_setup *setup, first_cause *ca
                            .n = o->world_size,
                            .noun = "rank"},
                  .cause = cause};
-    status st = join(&j, deadline_ns, comm);
+    status st = join(&j, o->eager, deadline_ns, comm);
     if (st != STATUS_OK && st != STATUS_PEER && st != STATUS_TIMEOUT)
         (void)membership_give_up(&j.ranks, STATUS_PEER);
     return st;
@@ -174,17 +203,14 @@ status nccl_comm_open(nccl_comm *comm, const group_setup *setup, first_cause *ca
 
 status nccl_comm_settle(nccl_comm *comm, const char *call, int64_t deadline_ns, const nccl_ask *ask)
 {
-    poll_pause pause = {0};
-    for (;;) {
-        ncclResult_t state = ncclSuccess;
-        TRY(NCCL_CALL(ncclCommGetAsyncError(comm->handle, &state)));
-        if (state != ncclInProgress)
-            return nccl_call_status(state, call, __FILE__, __LINE__);
-        if (clock_passed(deadline_ns))
-            return FAIL(STATUS_TIMEOUT, "%s: not done within the timeout", call);
-        if (poll_pause_once(&pause))
-            TRY(ask->fn(ask->ctx));
-    }
+    return settle(comm->handle, call, deadline_ns, ask);
+}
+
+void nccl_comm_interrupt(nccl_comm *comm)
+{
+    ncclComm_t parent = comm->parent;
+    comm->parent = NULL;
+    (void)NCCL_CALL(ncclCommAbort(parent));
 }
 
 static status never(void *ctx)
@@ -196,6 +222,12 @@ static status never(void *ctx)
 static status take_leave(nccl_comm *comm)
 {
     nccl_ask ask = {never, NULL};
+    if (comm->parent != NULL) { /* which has what is shared, and so takes the leave of both */
+        ncclComm_t child = comm->handle;
+        comm->handle = comm->parent;
+        comm->parent = NULL;
+        TRY(NCCL_CALL(ncclCommDestroy(child)));
+    }
     TRY(NCCL_CALL(ncclCommFinalize(comm->handle)));
     TRY(nccl_comm_settle(comm, "ncclCommFinalize", clock_deadline_ns(FINALIZE_TIMEOUT_MS), &ask));
     ncclComm_t handle = comm->handle;
@@ -208,6 +240,8 @@ void nccl_comm_close(nccl_comm *comm, bool well)
     pthread_mutex_lock(&comm->lock);
     if (comm->handle != NULL && well)
         (void)take_leave(comm);
+    if (comm->parent != NULL)
+        nccl_comm_interrupt(comm); /* also ends the split, which may yet set the handle */
     if (comm->handle != NULL)
         (void)NCCL_CALL(ncclCommAbort(comm->handle));
     comm->handle = NULL;
@@ -237,17 +271,20 @@ enum {
 struct nccl_watch {
     nccl_watch_options o;
     pthread_t thread;
-    atomic_int host_waits;
 
     /* The thread's own. */
     bool told;             /* that this rank waits */
-    int64_t host_waits_ns; /* since when; 0: it does not */
+    int64_t host_waits_ns; /* call_ns */
+    pthread_t interrupter;
+    bool interrupts; /* that is started */
 
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t changed;
     bool ending;
     uint64_t left;       /* when the thread last looked */
     int64_t since_ns;    /* a collective has run since then and none ended; 0: none runs */
+    int64_t call_ns;     /* a call of NCCL has been under way since then; 0: none is */
+    int64_t call_ms;     /* how long it may */
     status broken;       /* what broke the group; STATUS_OK: nothing has */
     status_kept failure; /* the same in words */
     bool asked;          /* the failure has been asked for */
@@ -309,11 +346,12 @@ static void look_at_progress(nccl_watch *w, int64_t now_ns)
     else if (w->since_ns == 0 || left != w->left)
         w->since_ns = now_ns;
     w->left = left;
+    w->host_waits_ns = w->call_ns;
+    bool late = w->call_ns != 0 && now_ns - w->call_ns >= w->call_ms * 1000000;
     pthread_mutex_unlock(&w->lock);
-    if (atomic_load(&w->host_waits) == 0)
-        w->host_waits_ns = 0;
-    else if (w->host_waits_ns == 0)
-        w->host_waits_ns = now_ns;
+    if (late && w->o.comm->parent != NULL) /* of another one the caller sees it */
+        break_group(w, FAIL(STATUS_TIMEOUT, "a call of NCCL has not returned for %.1f s",
+                            clock_seconds(now_ns - w->host_waits_ns)));
 }
 
 static void look_at_time(nccl_watch *w, int64_t now_ns)
@@ -392,6 +430,22 @@ static bool sleep_a_tick(nccl_watch *w)
     return goes_on;
 }
 
+static void *interrupt_main(void *arg)
+{
+    nccl_comm_interrupt(arg);
+    return NULL;
+}
+
+/* The group is broken, or the watch ends: no call begins any more. */
+static void interrupt(nccl_watch *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool waits = w->call_ns != 0 && w->o.comm->parent != NULL;
+    pthread_mutex_unlock(&w->lock);
+    w->interrupts = waits && thread_start(interrupt_main, w->o.comm, "what ends a call of NCCL's",
+                                          &w->interrupter) == STATUS_OK;
+}
+
 /* Nobody has asked for the failure in time. */
 static bool is_stuck(nccl_watch *w)
 {
@@ -423,6 +477,7 @@ static void *watch_main(void *arg)
         look_at_nccl(w);
         look_at_time(w, now_ns);
     }
+    interrupt(w);
     if (w->o.stuck != NULL && is_stuck(w))
         w->o.stuck(w->o.stuck_ctx, failure_locked(w));
     return NULL;
@@ -465,9 +520,25 @@ void nccl_watch_abort(nccl_watch *watch, const char *why)
     break_group(watch, FAIL(STATUS_PEER, "%s", why));
 }
 
-void nccl_watch_host_waits(nccl_watch *watch, bool waits)
+static status set_call(nccl_watch *w, int64_t since_ns, int64_t timeout_ms)
 {
-    atomic_fetch_add(&watch->host_waits, waits ? 1 : -1);
+    pthread_mutex_lock(&w->lock);
+    note_asked(w);
+    status st = failure_locked(w);
+    w->call_ns = st == STATUS_OK ? since_ns : 0;
+    w->call_ms = timeout_ms;
+    pthread_mutex_unlock(&w->lock);
+    return st;
+}
+
+status nccl_watch_enter(nccl_watch *watch, int64_t timeout_ms)
+{
+    return set_call(watch, clock_now_ns(), timeout_ms);
+}
+
+status nccl_watch_leave(nccl_watch *watch)
+{
+    return set_call(watch, 0, 0);
 }
 
 static void release(nccl_watch *w)
@@ -503,5 +574,7 @@ void nccl_watch_destroy(nccl_watch *watch)
     pthread_cond_signal(&watch->changed);
     pthread_mutex_unlock(&watch->lock);
     pthread_join(watch->thread, NULL);
+    if (watch->interrupts)
+        pthread_join(watch->interrupter, NULL);
     release(watch);
 }

@@ -1,4 +1,4 @@
-/* NCCL's calls, a communicator that never blocks, and the watchdog of both. */
+/* NCCL's calls, a communicator that never blocks for ever, and the watchdog of both. */
 #ifndef MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_COMM_H
 #define MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_COMM_H
 
@@ -23,11 +23,17 @@ status nccl_call_status(ncclResult_t code, const char *call, const char *file, i
 /* The library's version, as "2.28.9"; "" if it does not tell. */
 void nccl_call_version(char *out, size_t size_bytes);
 
-/* The communicator. It never blocks the host: NCCL works in the background, and whoever calls it
- * asks again until it has settled. */
+/* The communicator. Unless it is eager it does not block the host: NCCL works in the background, in
+ * a thread that it makes for each call, and whoever calls it asks again until it has settled.
+ *
+ * An eager one's calls are done when they return. One that waits for a peer cannot be aborted: that
+ * would free what it uses. So it has a parent that does not block and is in no call, and was split
+ * so that both have one flag to abort by: aborting the parent ends the call, and frees none of
+ * this. It also gives the making of both a deadline. */
 
 typedef struct nccl_comm {
     ncclComm_t handle;    /* NULL: none */
+    ncclComm_t parent;    /* an eager one's; NULL: it is not, or interrupted */
     pthread_mutex_t lock; /* held through every call of NCCL and until it has settled: NCCL tidies
                              up after its own threads when it is asked for its state */
 } nccl_comm;
@@ -51,13 +57,17 @@ status nccl_comm_open(nccl_comm *comm, const group_setup *setup, first_cause *ca
 status nccl_comm_settle(nccl_comm *comm, const char *call, int64_t deadline_ns,
                         const nccl_ask *ask);
 
+/* Ends a call of an eager communicator that waits in another thread; it fails. Afterwards there is
+ * only nccl_comm_close. */
+void nccl_comm_interrupt(nccl_comm *comm);
+
 /* well: all that was enqueued is done or will be, so that it may take its leave of the peers, for a
  * few seconds; else it is aborted, and kernels that wait for peers end. */
 void nccl_comm_close(nccl_comm *comm, bool well);
 
 /* The watchdog of a group: a thread that sees whether the collectives on the device make progress,
  * whether the peers live, and NCCL's own errors. It makes no call of CUDA: so it disturbs no
- * capture, and does not hang if the driver does. */
+ * capture, and does not hang if the driver does; what interrupts a call is a thread of its own. */
 
 typedef struct nccl_watch nccl_watch;
 
@@ -91,8 +101,10 @@ void nccl_watch_abort(nccl_watch *watch, const char *why);
  * that can be seen. Returns st. */
 status nccl_watch_blame(const nccl_watch *watch, status st);
 
-/* While `waits`, a dead peer is a failure even if the device has entered no collective: the host
- * waits for it. */
-void nccl_watch_host_waits(nccl_watch *watch, bool waits);
+/* Around a call of NCCL. Meanwhile a dead peer is a failure even if the device has entered no
+ * collective: the host waits for it. A call of an eager communicator is interrupted if the group is
+ * broken, or after `timeout_ms`. Both return what has broken the group: then no call may begin. */
+status nccl_watch_enter(nccl_watch *watch, int64_t timeout_ms);
+status nccl_watch_leave(nccl_watch *watch);
 
 #endif
