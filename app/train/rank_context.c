@@ -12,6 +12,7 @@
 #include "dist/chunk.h"
 #include "dist/comm_hook.h"
 #include "kernels/device_kind.h"
+#include "kernels/stream_trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,16 +114,47 @@ status rank_context_agreement_of_node(const options *opts, bool is_elastic, char
     return st;
 }
 
+/* A host device's arrays live in the group's memory: shm sums them where they are. Those of ranks
+ * that have different parts of a network are not summed. */
+static bool arrays_are_groups(const rank_context *rank)
+{
+    return rank->dev->stream == NULL && !strategy_of(rank->opts)->cuts_model;
+}
+
+/* What a round may leave to the next one (rank_context_close_round). */
+static void close_device(rank_context *rank)
+{
+    device *dev = rank->dev;
+    network_destroy(rank->net);
+    if (dev != NULL && !arrays_are_groups(rank)) {
+        dev->ops->free(dev, rank->gradients);
+        dev->ops->free(dev, rank->parameters);
+    }
+    if (dev != NULL)
+        dev->ops->free(dev, rank->step_state);
+    device_destroy(dev);
+    rank->net = NULL;
+    rank->gradients = rank->parameters = NULL;
+    rank->step_state = NULL;
+    rank->dev = NULL;
+}
+
 static status open_device(rank_context *rank)
 {
     bool has_last = strategy_of(rank->opts)->cuts_model; /* of a process's parts of the model */
     int own = rank->place.local_rank + (has_last ? rank->settings.replicas - 1 : 0);
-    TRY(device_list_open(rank->opts, own, rank->settings.threads, &rank->dev));
+    if (rank->dev != NULL && rank->device_number != own)
+        close_device(rank);
+    if (rank->dev == NULL) {
+        TRY(device_list_open(rank->opts, own, rank->settings.threads, &rank->dev));
+        TRY(rank->dev->ops->alloc(rank->dev, sizeof *rank->step_state, (void **)&rank->step_state));
+        rank->device_number = own;
+    }
     if (rank->dev->stream != NULL)
         LOG_V("rank %d computes on %s", rank->place.rank, rank->dev->description);
     TRY(device_trace(rank->dev, rank->trace.spans, rank->trace.lane));
     timeline_open(rank->dev, rank->page, &rank->trace, &rank->timeline);
-    return rank->dev->ops->alloc(rank->dev, sizeof *rank->step_state, (void **)&rank->step_state);
+    return STATUS_OK;
 }
 
 /* A rank without a store is alone. */
@@ -143,13 +175,6 @@ static size_t hook_bytes(const rank_context *rank)
     comm_hook_kind kind = COMM_HOOK_NONE;
     (void)comm_hook_parse(rank->opts->comm_hook, &kind); /* the options' table knows the words */
     return comm_hook_shared_bytes(kind, model_kind_count(rank->settings.model), PREEMPT_FLOATS);
-}
-
-/* A host device's arrays live in the group's memory: shm sums them where they are. Those of ranks
- * that have different parts of a network are not summed. */
-static bool arrays_are_groups(const rank_context *rank)
-{
-    return rank->dev->stream == NULL && !strategy_of(rank->opts)->cuts_model;
 }
 
 static size_t shared_bytes(const rank_context *rank)
@@ -207,6 +232,8 @@ static status open_array(rank_context *rank, size_t count, float **out)
 static status open_arrays(rank_context *rank)
 {
     const network_share share = strategy_network(rank);
+    if (rank->gradients != NULL) /* an earlier round's */
+        return STATUS_OK;
     TRY(open_array(rank, share.gradients, &rank->gradients));
     return share.parameters > 0 ? open_array(rank, share.parameters, &rank->parameters) : STATUS_OK;
 }
@@ -228,6 +255,10 @@ static status open_network(rank_context *rank)
     settings.max_batch = forward_batch(rank);
     settings.gradients = rank->gradients;
     settings.parameters = rank->parameters;
+    if (rank->net != NULL && network_max_batch(rank->net) == settings.max_batch)
+        return STATUS_OK;
+    network_destroy(rank->net); /* the ranks of another round have other batches */
+    rank->net = NULL;
     return network_create(rank->dev, &settings, &rank->net);
 }
 
@@ -417,7 +448,14 @@ status rank_context_open(const options *opts, const rendezvous_place *place,
         {open_compute, EXIT_CODE_USAGE},
         {broadcast_from_first, EXIT_CODE_RENDEZVOUS},
     };
-    *out = (rank_context){.opts = opts, .place = *place, .link = link};
+    *out = (rank_context){.opts = opts,
+                          .place = *place,
+                          .link = link,
+                          .device_number = out->device_number,
+                          .dev = out->dev,
+                          .net = out->net,
+                          .gradients = out->gradients,
+                          .step_state = out->step_state};
     status st = open_data(out, false);
     *exit_code = EXIT_CODE_DATA;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
@@ -447,7 +485,7 @@ void rank_context_close_group(rank_context *rank)
     rank->group = NULL;
 }
 
-void rank_context_close(rank_context *rank)
+static void close_all(rank_context *rank, bool keeps_device)
 {
     status_kept cause; /* it is closed also because something failed */
     status_keep(&cause);
@@ -458,21 +496,34 @@ void rank_context_close(rank_context *rank)
     loader_destroy(rank->loader);
     loader_destroy(rank->val_loader);
     loader_destroy(rank->test_loader);
-    network_destroy(rank->net);
-    if (rank->dev != NULL && !arrays_are_groups(rank)) {
-        rank->dev->ops->free(rank->dev, rank->gradients);
-        rank->dev->ops->free(rank->dev, rank->parameters);
-    }
-    if (rank->dev != NULL)
-        rank->dev->ops->free(rank->dev, rank->step_state);
     timeline_close(&rank->timeline);
     core_binding_close(&rank->binding);
-    device_destroy(rank->dev);
+    if (keeps_device) {
+        stream_trace_close(rank->dev->stream_trace);
+        rank->dev->stream_trace = NULL;
+        rank->dev->lane = NULL;
+    } else {
+        close_device(rank);
+    }
     rendezvous_destroy(rank->rendezvous);
     dataset_close(&rank->train_set);
     dataset_close(&rank->test_set);
     rank_status_destroy(rank->page);
     run_trace_close(&rank->trace);
-    *rank = (rank_context){0};
+    *rank = (rank_context){.device_number = rank->device_number,
+                           .dev = rank->dev,
+                           .net = rank->net,
+                           .gradients = rank->gradients,
+                           .step_state = rank->step_state};
     status_restore(&cause);
+}
+
+void rank_context_close_round(rank_context *rank)
+{
+    close_all(rank, rank->dev != NULL && rank->dev->ops->accelerator != NULL);
+}
+
+void rank_context_close(rank_context *rank)
+{
+    close_all(rank, false);
 }

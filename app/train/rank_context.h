@@ -49,6 +49,7 @@ typedef struct rank_context {
     timeline timeline;
 
     char device[DEVICE_TEXT_BYTES]; /* kernels/device_kind.h, before dev is opened */
+    int device_number;              /* among those that --device and --devices give */
     device *dev;
     cores_peers peers;    /* ranks of this job that may use this rank's cores */
     core_binding binding; /* for this rank's threads; none with several replicas */
@@ -123,7 +124,8 @@ int rank_context_test_steps(const rank_context *rank, const dataset *set);
 /* Opens all that training needs: data, rendezvous, process group, device, network, loader and
  * strategy; blocks until all ranks have joined. Parameters are rank 0's on all ranks. `link`: NULL
  * if the job is not elastic. All that is given is borrowed. On failure *exit_code says what kind
- * (app/common/exit_codes.h), and what is open is to be closed. `out` stays where it is. */
+ * (app/common/exit_codes.h), and what is open is to be closed. `out` stays where it is. It is
+ * zeroed, or as rank_context_close_round has left it. */
 status rank_context_open(const options *opts, const rendezvous_place *place,
                          struct agent_link *link, rank_context *out, int *exit_code);
 
@@ -137,6 +139,10 @@ void rank_context_close_group(rank_context *rank);
 
 /* Accepts a zeroed one, and one that failed to open. Keeps this thread's message. */
 void rank_context_close(rank_context *rank);
+
+/* The same between two rounds: an accelerator stays open, with its libraries, the network and its
+ * plans. What is enqueued there has come to its end. rank_context_close is still to follow. */
+void rank_context_close_round(rank_context *rank);
 
 /* The state of dynamic loss scaling, from and to the device. */
 static inline status rank_context_loss_scaling(rank_context *rank, loss_scaling *out)

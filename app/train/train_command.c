@@ -235,18 +235,24 @@ static status copy_all(rank_context *rank, kept_state *out)
     return rank_context_loss_scaling(rank, &out->scaling);
 }
 
-/* Copies it from the rank's device, whose process group has been destroyed: nothing that is
- * enqueued waits for another rank.
+/* After the rank's process group has been destroyed: nothing that is enqueued on its device waits
+ * for another rank. */
+static status recover(const rank_context *rank)
+{
+    const accelerator_ops *accelerator = rank->dev != NULL ? rank->dev->ops->accelerator : NULL;
+    return accelerator != NULL && accelerator->recover != NULL
+               ? accelerator->recover(rank->dev, RECOVER_MS)
+               : STATUS_OK;
+}
+
+/* Copies it from the rank's device, which is idle.
  * `updates`: of the optimizer; it may have begun one that has not come to its end. On failure there
  * is KEPT_STATE_NONE. */
 static status kept_state_take(rank_context *rank, const run_standing *place, int64_t updates,
                               kept_state *out)
 {
-    const accelerator_ops *accelerator = rank->dev->ops->accelerator;
     out->step = KEPT_STATE_NONE;
     out->optimizer_steps = updates;
-    if (accelerator != NULL && accelerator->recover != NULL)
-        TRY(accelerator->recover(rank->dev, RECOVER_MS));
     TRY(copy_all(rank, out));
     out->place = *place;
     out->step = place->at.step;
@@ -457,7 +463,9 @@ static status rounds_finish(training *t)
 static status rounds_keep(training *t)
 {
     position at = t->trainer.at;
+    step_graphs_close(&t->trainer.graphs); /* they hold the communicator that is to end */
     rank_context_close_group(&t->rank);
+    TRY(recover(&t->rank));
     if (!t->runs) /* the round has not begun: what was kept before it still counts */
         return STATUS_OK;
     const step_commits *commit = strategy_committed(t->rank.strategy);
@@ -1070,7 +1078,7 @@ static void close_round(training *t)
 {
     progress_close_bar(&t->progress);
     trainer_close(&t->trainer);
-    rank_context_close(&t->rank);
+    rank_context_close_round(&t->rank);
     run_folder_close(&t->folder);
 }
 
@@ -1146,6 +1154,7 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
     status st = run_rounds(&t, opts, &exit_code);
     bool stopped = t.rank.stop.agreed, diverged = t.rank.stop.diverged;
     close_round(&t);
+    rank_context_close(&t.rank);
     rank_signals_stop(&t.signals);
     agent_link_close(t.link);
     kept_state_free(&t.kept);
