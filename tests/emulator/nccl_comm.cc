@@ -27,7 +27,7 @@ constexpr auto GRAPH_ENDS_AFTER = std::chrono::microseconds(500);
 constexpr uint32_t LONGEST_ENQUEUE_US = 60;
 
 struct behaviour {
-    bool reports_dead_peers = false;
+    bool reports_dead_peers = false, aborts_leave_garbage = false;
     uint64_t hangs = 0; /* the number of the operation, from 1 */
 };
 
@@ -44,10 +44,12 @@ behaviour read_behaviour()
         unsigned long long number;
         if (word == "remote_error")
             b.reports_dead_peers = true;
+        else if (word == "garbage")
+            b.aborts_leave_garbage = true;
         else if (std::sscanf(word.c_str(), "hang:%llu%c", &number, &end) == 1)
             b.hangs = number;
         else
-            fatal("MNIST_DDP_EMULATED_NCCL: '%s' is neither remote_error nor hang:<number>",
+            fatal("MNIST_DDP_EMULATED_NCCL: '%s' is none of remote_error, garbage, hang:<number>",
                   word.c_str());
     }
     return b;
@@ -77,6 +79,11 @@ bool has_ended(int pidfd)
 bool nccl_reports_dead_peers()
 {
     return the_behaviour().reports_dead_peers;
+}
+
+bool nccl_aborts_leave_garbage()
+{
+    return the_behaviour().aborts_leave_garbage;
 }
 
 bool nccl_next_hangs()
@@ -202,6 +209,14 @@ ncclResult_t communicator::connect(const nccl_launch &launch)
         std::this_thread::sleep_for(NAP);
     }
     return ncclSuccess;
+}
+
+bool communicator::a_peer_has_aborted() const
+{
+    for (int peer = 0; peer < ranks; peer++)
+        if (region.of(peer).presence == nccl_presence::aborted)
+            return true;
+    return false;
 }
 
 ncclResult_t communicator::enqueue(const std::vector<nccl_launch> &launches)

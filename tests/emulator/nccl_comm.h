@@ -74,6 +74,7 @@ class communicator : public std::enable_shared_from_this<communicator>
     {
         return family->aborted.load();
     }
+    bool a_peer_has_aborted() const;
 
     const int ranks, rank;
     bool shares = false; /* config.splitShare */
@@ -133,6 +134,10 @@ class communicator : public std::enable_shared_from_this<communicator>
 
 /* Whether MNIST_DDP_EMULATED_NCCL has "remote_error". */
 bool nccl_reports_dead_peers();
+
+/* Whether it has "garbage": what a rank aborts ends on all others, too, as if it were whole, and
+ * leaves garbage there. The real one's kernels let their peers go on when they end early. */
+bool nccl_aborts_leave_garbage();
 
 /* Whether the operation that begins now is the K-th of "hang:K" there. */
 bool nccl_next_hangs();

@@ -26,7 +26,10 @@ void execution_of_nccl::leave()
 
 progress execution_of_nccl::step()
 {
-    if (comm->was_aborted()) {
+    bool spoils = nccl_aborts_leave_garbage() && comm->a_peer_has_aborted();
+    if (comm->was_aborted() || spoils) {
+        if (spoils)
+            spoil();
         leave();
         return progress::done;
     }

@@ -23,6 +23,7 @@ class execution_of_nccl
     /* Ends the process if something is not live device memory. */
     virtual void check_memory() const = 0;
     virtual progress move() = 0;
+    virtual void spoil() = 0; /* what it sets becomes garbage */
 
     const std::shared_ptr<communicator> comm;
 

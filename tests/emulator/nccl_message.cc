@@ -34,6 +34,10 @@ class messages : public execution_of_nccl
         }
     }
 
+    void spoil() override
+    {
+    }
+
     progress move() override
     {
         progress result = progress::done;
