@@ -61,6 +61,10 @@ typedef struct accelerator_ops {
                      void *to);
     status (*widen)(device *dev, precision type, const void *from, size_t count, float *to);
 
+    /* step_offer and step_take (kernels/step.h). */
+    status (*commit_offer)(device *dev, const step_vote *vote, step_state *state);
+    status (*commit_take)(device *dev, const step_vote *vote, step_state *state);
+
     /* The host waits for it. */
     status (*event_wait)(device *dev, device_event *event);
     /* Copies from pinned host memory; work enqueued later sees it. */

@@ -29,8 +29,11 @@ typedef struct step_plan {
                            `scaling` as it is */
     bool scale_loss;    /* dynamic loss scaling (fp16) */
     float stop;         /* 1: this rank is asked to end the run; travels with the gradients */
-    const double *loss_sum; /* device memory: of earlier steps. If it is not finite, NaN travels
+    const double *loss_sum;    /* device memory: of earlier steps. If it is not finite, NaN travels
                                instead of `stop`. NULL: no matter */
+    const double *commit_from; /* device memory: what the step adds to it is its loss (step_commit);
+                                  NULL: it is not committed */
+    bool commit_anew;          /* steps are counted from this one on */
 } step_plan;
 
 /* Dynamic loss scaling, with the rules and constants of torch.amp.GradScaler: the scale doubles
@@ -46,8 +49,31 @@ typedef struct loss_scaling {
 #define LOSS_SCALE_FIRST 65536.0f
 enum { LOSS_SCALE_INTERVAL = 2000 };
 
+/* How all ranks commit a step of an elastic job on accelerators, with no host in between: after
+ * its gradients have come, each offers the step; what all have offered is added up; then each takes
+ * the step if all have offered it, and its optimizer may begin. When a collective is aborted, other
+ * ranks may get garbage from it as if it were whole. But a rank that aborts has offered nothing, so
+ * none takes that step. */
+typedef struct step_commit {
+    double offer[2];       /* this rank's loss of the step, and the step's number; then the sums */
+    double before;         /* *commit_from as the step began */
+    double loss;           /* of all ranks, in the steps that were taken */
+    int64_t images, steps; /* likewise */
+    uint32_t ended;        /* a step was not taken: none is after it, and no optimizer steps */
+} step_commit;
+
+typedef struct step_vote {
+    const uint32_t
+        *aborted; /* host memory that the device reads: set before what hangs is aborted */
+    const double *loss_sum; /* the plan's commit_from */
+    float *wish;            /* what ranks wish, which came with the gradients */
+    int64_t images;         /* of all ranks in the step */
+    int world_size;
+} step_vote;
+
 typedef struct step_state {
     step_plan plan;
+    step_commit commit;
     loss_scaling scaling;
     float adam_step_size;        /* lr / (1 - beta1^t), t = steps that were not skipped */
     float adam_correction2_sqrt; /* sqrt(1 - beta2^t) */
@@ -62,7 +88,33 @@ STEP_FN float step_loss_scale(const step_state *state)
 /* The optimizer changes nothing in this step. */
 STEP_FN bool step_is_skipped(const step_state *state)
 {
-    return state->plan.scale_loss && state->scaling.overflow != 0;
+    return state->commit.ended != 0 || (state->plan.scale_loss && state->scaling.overflow != 0);
+}
+
+STEP_FN void step_offer(const step_vote *vote, step_state *state)
+{
+    step_commit *c = &state->commit;
+    if (*(const volatile uint32_t *)vote->aborted != 0)
+        c->ended = 1;
+    c->offer[0] = *vote->loss_sum - c->before;
+    c->offer[1] = c->ended != 0 ? 0.0 : (double)state->plan.step;
+}
+
+/* After the sum: what was aborted may have left anything there, and among the gradients. */
+STEP_FN void step_take(const step_vote *vote, step_state *state)
+{
+    step_commit *c = &state->commit;
+    double whole = (double)vote->world_size * (double)state->plan.step;
+    bool is_whole = fabs(c->offer[1] - whole) < 0.5;
+    if (!is_whole || *(const volatile uint32_t *)vote->aborted != 0)
+        c->ended = 1;
+    if (c->ended != 0) {
+        *vote->wish = 0.0f;
+        return;
+    }
+    c->loss += c->offer[0];
+    c->images += vote->images;
+    c->steps++;
 }
 
 /* Updates the scale after a step, by whether it had an overflow. */
@@ -90,7 +142,13 @@ STEP_FN void step_begin(const step_plan *plan, step_state *state, float *stop_fl
         *stop_flag = plan->loss_sum != NULL && !isfinite(*plan->loss_sum) ? (float)NAN : plan->stop;
     if (plan->step == 0)
         return;
-    if (plan->scale_loss)
+    if (plan->commit_anew) {
+        state->commit.loss = 0.0;
+        state->commit.images = state->commit.steps = 0;
+    }
+    if (plan->commit_from != NULL)
+        state->commit.before = *plan->commit_from;
+    if (plan->scale_loss && state->commit.ended == 0)
         loss_scaling_advance(&state->scaling);
     if (plan->beta2 > 0.0f) {
         double t = (double)(plan->step - state->scaling.skipped);

@@ -132,10 +132,13 @@ static void close_device(rank_context *rank)
     }
     if (dev != NULL)
         dev->ops->free(dev, rank->step_state);
+    if (rank->aborted != NULL)
+        dev->ops->accelerator->free_pinned(dev, rank->aborted);
     device_destroy(dev);
     rank->net = NULL;
     rank->gradients = rank->parameters = NULL;
     rank->step_state = NULL;
+    rank->aborted = NULL;
     rank->dev = NULL;
 }
 
@@ -147,9 +150,14 @@ static status open_device(rank_context *rank)
         close_device(rank);
     if (rank->dev == NULL) {
         TRY(device_list_open(rank->opts, own, rank->settings.threads, &rank->dev));
-        TRY(rank->dev->ops->alloc(rank->dev, sizeof *rank->step_state, (void **)&rank->step_state));
         rank->device_number = own;
+        TRY(rank->dev->ops->alloc(rank->dev, sizeof *rank->step_state, (void **)&rank->step_state));
+        if (rank->link != NULL && rank->dev->ops->accelerator != NULL)
+            TRY(rank->dev->ops->accelerator->alloc_pinned(rank->dev, sizeof *rank->aborted,
+                                                          (void **)&rank->aborted));
     }
+    if (rank->aborted != NULL)
+        *rank->aborted = 0;
     if (rank->dev->stream != NULL)
         LOG_V("rank %d computes on %s", rank->place.rank, rank->dev->description);
     TRY(device_trace(rank->dev, rank->trace.spans, rank->trace.lane));
@@ -200,6 +208,7 @@ static status open_group(rank_context *rank)
                                       .page = rank->page,
                                       .lane = rank->trace.group,
                                       .shared_bytes = shared_bytes(rank),
+                                      .aborted = rank->aborted,
                                       .stuck = failure_end_stuck,
                                       .stuck_ctx = rank,
                                       .eager = eager,
@@ -400,7 +409,7 @@ static status open_compute(rank_context *rank)
     TRY(open_stop(rank));
     TRY(strategy_open(rank->opts, rank, &rank->strategy));
     if (rank->stop.ranks > 0) /* an elastic run that keeps its state */
-        strategy_commit_open(rank->strategy);
+        TRY(strategy_commit_open(rank->strategy));
     TRY(open_part(rank, &rank->val_set, &rank->val_loader));
     return open_part(rank, &rank->test_set, &rank->test_loader);
 }
@@ -455,7 +464,8 @@ status rank_context_open(const options *opts, const rendezvous_place *place,
                           .dev = out->dev,
                           .net = out->net,
                           .gradients = out->gradients,
-                          .step_state = out->step_state};
+                          .step_state = out->step_state,
+                          .aborted = out->aborted};
     status st = open_data(out, false);
     *exit_code = EXIT_CODE_DATA;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
@@ -514,7 +524,8 @@ static void close_all(rank_context *rank, bool keeps_device)
                            .dev = rank->dev,
                            .net = rank->net,
                            .gradients = rank->gradients,
-                           .step_state = rank->step_state};
+                           .step_state = rank->step_state,
+                           .aborted = rank->aborted};
     status_restore(&cause);
 }
 

@@ -58,6 +58,7 @@ typedef struct rank_context {
     float *gradients;       /* the network's, and PREEMPT_FLOATS after them */
     float *parameters;      /* the network's, and what travels after them; NULL: its own */
     step_state *step_state; /* device memory: of the step under way */
+    uint32_t *aborted;      /* of an elastic job on an accelerator: process_group_options.h */
     strategy *strategy;
     char sums[CHECKPOINT_SUMS_BYTES]; /* as the run began (run_folder.h); "": it begins here */
     preempt stop;

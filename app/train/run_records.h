@@ -173,8 +173,10 @@ void run_records_epoch(run_records *r, const epoch_facts *f);
 /* One was due, and written if `st` is STATUS_OK. */
 void run_records_checkpoint(run_records *r, status st);
 
-/* What is known is said, and is in the files. run_records_say: the former only. */
+/* What is known is said, and is in the files. run_records_say: the former only; run_records_keep:
+ * the latter only, without a wait. */
 status run_records_say(run_records *r);
 status run_records_flush(run_records *r);
+void run_records_keep(run_records *r);
 
 #endif

@@ -4,6 +4,7 @@
 #include "kernels/ops.h"
 #include "kernels/stream_trace.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@ typedef struct commit {
     double step[2];            /* losses and images of the step: of this rank, then of all */
     work *sent;                /* under way */
     double read;               /* the network's sum of losses when it was last looked at */
+    bool begins;               /* the next step is the first that is counted */
     step_commits all;
 } commit;
 
@@ -505,41 +507,65 @@ static status launch(rank_context *rank, commit *c)
 }
 
 /* The host waits until the gradients and the losses of all ranks have come. Works are waited for in
- * the order of their launch. So the losses leave before the gradients are waited for, unless a GPU
- * has not computed them yet, or gradients leave only when they are waited for: with --no-overlap,
- * or PowerSGD. */
+ * the order of their launch. So the losses leave before the gradients are waited for, unless
+ * gradients leave only when they are waited for: with --no-overlap, or PowerSGD. */
 static status commit_synchronize(rank_context *rank, void *self)
 {
     commit *c = &rank->strategy->commit;
-    bool on_host = rank->dev->ops->accelerator == NULL;
-    bool early = on_host && rank->opts->overlap && strcmp(rank->opts->comm_hook, "powersgd") != 0;
+    bool early = rank->opts->overlap && strcmp(rank->opts->comm_hook, "powersgd") != 0;
     if (early)
         TRY(launch(rank, c));
     if (c->inner->synchronize != NULL)
         TRY(c->inner->synchronize(rank, self));
-    if (!on_host) {
-        TRY(rank->dev->ops->synchronize(rank->dev));
-        TRY(process_group_check(rank->group));
-    }
     if (!early)
         TRY(launch(rank, c));
     TRY(process_group_wait(rank->group, c->sent, NULL));
     c->all.loss += c->step[0];
     c->all.images += (int64_t)c->step[1];
+    c->all.steps++;
     return STATUS_OK;
 }
 
-void strategy_commit_open(strategy *s)
+/* The same, enqueued. The sampler gives all ranks equally many images. */
+static status commit_enqueue(rank_context *rank, void *self)
 {
-    s->commit.inner = ops_of(s->rank->opts);
+    commit *c = &rank->strategy->commit;
+    const accelerator_ops *ops = rank->dev->ops->accelerator;
+    double *offer = rank->step_state->commit.offer;
+    const step_vote vote = {.aborted = rank->aborted,
+                            .loss_sum = &network_totals(rank->net)->loss_sum,
+                            .wish = rank->stop.flag,
+                            .images = (int64_t)c->images * rank->sharing.world_size,
+                            .world_size = rank->place.world_size};
+    const collective all = {.kind = COLLECTIVE_ALL_REDUCE,
+                            .type = DTYPE_F64,
+                            .in = offer,
+                            .out = offer,
+                            .count = 2,
+                            .label = "the step's commit"};
+    if (c->inner->synchronize != NULL)
+        TRY(c->inner->synchronize(rank, self));
+    TRY(ops->commit_offer(rank->dev, &vote, rank->step_state));
+    TRY(process_group_run(rank->group, &all, rank->dev->stream));
+    return ops->commit_take(rank->dev, &vote, rank->step_state);
+}
+
+status strategy_commit_open(strategy *s)
+{
+    static const step_state none;
+    rank_context *rank = s->rank;
+    bool on_host = rank->dev->ops->accelerator == NULL;
+    s->commit.inner = ops_of(rank->opts);
     s->ops.forward_backward = commit_forward_backward;
-    s->ops.synchronize = commit_synchronize;
+    s->ops.synchronize = on_host ? commit_synchronize : commit_enqueue;
+    return rank->dev->ops->upload(rank->dev, rank->step_state, &none, sizeof none);
 }
 
 void strategy_commit_begin(strategy *s)
 {
     s->commit.all = (step_commits){.updates = optimizer_steps(s->opt)};
     s->commit.read = 0;
+    s->commit.begins = true;
 }
 
 void strategy_commit_reset_score(strategy *s)
@@ -547,16 +573,44 @@ void strategy_commit_reset_score(strategy *s)
     s->commit.read = 0;
 }
 
-const step_commits *strategy_committed(const strategy *s)
+status strategy_committed(const strategy *s, step_commits *out)
 {
-    return &s->commit.all;
+    device *dev = s->rank->dev;
+    step_state state;
+    *out = s->commit.all;
+    if (dev->ops->accelerator == NULL || s->commit.begins)
+        return STATUS_OK;
+    TRY(dev->ops->download(dev, &state, s->rank->step_state, sizeof state));
+    out->steps = state.commit.steps;
+    out->loss = state.commit.loss;
+    out->images = state.commit.images;
+    return STATUS_OK;
 }
 
 /* A step. */
 
+status strategy_commit_confirm(strategy *s, int64_t steps)
+{
+    rank_context *rank = s->rank;
+    step_commits own;
+    if (s->ops.synchronize != commit_enqueue)
+        return STATUS_OK;
+    TRY(strategy_committed(s, &own));
+    int64_t sum = 1 + own.steps, whole = (1 + steps) * rank->place.world_size;
+    TRY(process_group_all_reduce(rank->group, &sum, 1, DTYPE_I64, REDUCE_SUM, NULL));
+    return sum == whole
+               ? STATUS_OK
+               : FAIL(STATUS_PEER, "not all ranks have taken the last %" PRId64 " steps", steps);
+}
+
 void strategy_plan_step(strategy *s, float lr, step_plan *plan)
 {
     optimizer_plan_step(s->opt, lr, plan);
+    if (s->ops.synchronize == commit_enqueue) {
+        plan->commit_from = &network_totals(s->rank->net)->loss_sum;
+        plan->commit_anew = s->commit.begins;
+    }
+    s->commit.begins = false;
     if (s->ops.plan_step != NULL)
         s->ops.plan_step(s->self, plan);
 }

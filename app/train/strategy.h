@@ -168,21 +168,28 @@ status strategy_is_finite(strategy *s, bool *out);
 /* In an elastic run no rank begins a step's optimizer before it knows that the gradients of all
  * ranks have come. So whoever loses another rank has parameters that are those after a whole step,
  * and all ranks lose one step at most. They also learn each step's loss of all ranks: a rank that
- * is lost later takes nothing of the epoch's mean with it. */
+ * is lost later takes nothing of the epoch's mean with it. An accelerator does all that by itself
+ * (step_commit in kernels/step.h), and the host may be many steps ahead of it. */
 typedef struct step_commits {
-    double loss;     /* the sum over all ranks' images since the beginning */
+    int64_t steps;   /* since the beginning */
+    double loss;     /* the sum over all ranks' images since then */
     int64_t images;  /* how many those are, with the sampler's padding */
     int64_t updates; /* the optimizer's at the beginning */
 } step_commits;
 
 /* From now on steps commit. For a strategy that can. */
-void strategy_commit_open(strategy *s);
+status strategy_commit_open(strategy *s);
 
 /* Between two steps: all is counted from here on; the network's totals begin anew. */
 void strategy_commit_begin(strategy *s);
 void strategy_commit_reset_score(strategy *s);
-const step_commits *strategy_committed(const strategy *s);
+status strategy_committed(const strategy *s, step_commits *out); /* after all that is enqueued */
 
+/* All ranks call it, before they believe what collectives on the host's memory have said, or save
+ * what they have: STATUS_PEER unless all have taken `steps` steps since the beginning. When a rank
+ * aborts a collective, the others may get garbage from it; that rank does not come here. Nothing to
+ * do where the host is in each step. */
+status strategy_commit_confirm(strategy *s, int64_t steps);
 /* After a failure, also of later work on the device: returns `st`, or the status of a replica that
  * knows more, with its message. */
 status strategy_explain(strategy *s, status st);

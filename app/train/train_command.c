@@ -468,18 +468,21 @@ static status rounds_keep(training *t)
     TRY(recover(&t->rank));
     if (!t->runs) /* the round has not begun: what was kept before it still counts */
         return STATUS_OK;
-    const step_commits *commit = strategy_committed(t->rank.strategy);
-    at.epoch_loss = t->trainer.began.epoch_loss + commit->loss;
-    at.epoch_samples = t->trainer.began.epoch_samples + commit->images;
-    if (commit->images > 0) /* else the epoch has not begun in this round */
+    const position *began = &t->trainer.began;
+    step_commits commit;
+    TRY(strategy_committed(t->rank.strategy, &commit));
+    at.step = began->step + commit.steps;
+    at.step_in_epoch = began->step_in_epoch + commit.steps;
+    at.epoch_loss = began->epoch_loss + commit.loss;
+    at.epoch_samples = began->epoch_samples + commit.images;
+    if (commit.images > 0) /* else the epoch has not begun in this round */
         at.epoch_s =
             clock_seconds(clock_now_ns() - t->trainer.epoch_began_ns - t->trainer.tested_ns);
-    at.epoch_timed += commit->images;
+    at.epoch_timed += commit.images;
     run_standing here = {at, rank_context_world(&t->rank), t->result.best, "",
                          t->progress.started_ns};
     memcpy(here.sums, t->rank.sums, sizeof here.sums);
-    return kept_state_take(&t->rank, &here, commit->updates + at.step - t->trainer.began.step,
-                           &t->kept);
+    return kept_state_take(&t->rank, &here, commit.updates + commit.steps, &t->kept);
 }
 
 /* The round is closed: tells the agent, and waits for the place in the next one, which is set in

@@ -93,6 +93,7 @@ static status total_epoch(trainer *t)
     double totals[] = {scores ? t->loss_before + t->so_far.loss_sum : 0,
                        scores ? (double)t->own_samples : 0};
     TRY(process_group_all_reduce(t->rank->group, totals, 2, DTYPE_F64, REDUCE_SUM, NULL));
+    TRY(strategy_commit_confirm(t->rank->strategy, t->at.step - t->began.step));
     t->at.epoch_loss = t->began.epoch_loss + totals[0];
     t->at.epoch_samples = t->began.epoch_samples + (int64_t)totals[1];
     if (watches_loss(t->rank) && !isfinite(totals[0]))
@@ -325,13 +326,15 @@ static status look_at_stop(trainer *t, preempt_when when)
 static status follow_step(trainer *t, int step, int steps)
 {
     rank_context *rank = t->rank;
-    bool last = step + 1 == steps, keeps = rank->link != NULL;
+    bool last = step + 1 == steps;
+    /* Where the host is in each collective, it is not ahead of the device. */
+    bool now = last || (rank->link != NULL && !t->graphs.enabled);
     if (last && t->at.epoch + 1 < t->epochs)
         TRY(loader_draw_epoch(rank->loader, fault_order(&t->fault, t->at.epoch + 1)));
     TRY(publish_step(t, step, steps));
-    if (keeps) /* whoever is rank 0 next continues them */
-        TRY(run_records_flush(&t->records));
-    TRY(look_at_stop(t, last || keeps ? PREEMPT_NOW : PREEMPT_CHEAPLY));
+    if (rank->link != NULL) /* whoever is rank 0 next continues them */
+        run_records_keep(&t->records);
+    TRY(look_at_stop(t, now ? PREEMPT_NOW : PREEMPT_CHEAPLY));
     if (!last && !preempt_ends_round(&rank->stop) &&
         interval_is_due_after_steps(&rank->settings.eval_every, t->at.step))
         TRY(test_inside_epoch(t, step, steps));
@@ -535,8 +538,8 @@ status trainer_run(trainer *t)
 
 status trainer_open(rank_context *rank, trainer *out)
 {
-    bool graphs = rank->link == NULL && rank->opts->cuda_graph &&
-                  rank->dev->ops->accelerator != NULL && strategy_of(rank->opts)->can_be_captured &&
+    bool graphs = rank->opts->cuda_graph && rank->dev->ops->accelerator != NULL &&
+                  strategy_of(rank->opts)->can_be_captured &&
                   process_group_can_be_captured(rank->group);
     out->rank = rank;
     out->graphs = (step_graphs){.timeline = &rank->timeline, .enabled = graphs};

@@ -67,6 +67,10 @@ typedef struct process_group_options {
      * makes no thread for each; a second communicator is opened for it. The same on all ranks. */
     bool eager;
 
+    /* Of nccl: set to 1 before collectives that are under way on the device are aborted: what they
+     * leave there may be anything. Host memory that the device reads, too. NULL: nobody looks. */
+    uint32_t *aborted;
+
     /* Every all_reduce takes at least this much longer, as on a slow network: for demonstrations
      * and tests. */
     int64_t inject_delay_ms;

@@ -44,6 +44,8 @@ void cuda_graph_destroy(device_graph *graph);
 
 /* step.cu */
 begin_step_op cuda_begin_step;
+status cuda_commit_offer(device *dev, const step_vote *vote, step_state *state);
+status cuda_commit_take(device *dev, const step_vote *vote, step_state *state);
 gather_op cuda_gather;
 
 /* half_copy.c */

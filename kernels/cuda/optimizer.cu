@@ -112,7 +112,7 @@ static __device__ inline bool is_finite(float x)
 static __global__ void overflow_kernel(const float *grad, size_t count, bool aligned,
                                        step_state *state)
 {
-    if (!state->plan.scale_loss)
+    if (!state->plan.scale_loss || state->commit.ended != 0)
         return;
     bool finite = true;
     size_t runs = aligned ? count / RUN : 0;

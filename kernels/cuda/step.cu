@@ -20,6 +20,28 @@ status cuda_begin_step(device *dev, const step_plan *plan, step_state *state, fl
     return CUDA_CALL(cudaGetLastError());
 }
 
+static __global__ void commit_offer_kernel(step_vote vote, step_state *state)
+{
+    step_offer(&vote, state);
+}
+
+status cuda_commit_offer(device *dev, const step_vote *vote, step_state *state)
+{
+    LAUNCH(cuda_state_of(dev)->stream, 1, 1, commit_offer_kernel, *vote, state);
+    return CUDA_CALL(cudaGetLastError());
+}
+
+static __global__ void commit_take_kernel(step_vote vote, step_state *state)
+{
+    step_take(&vote, state);
+}
+
+status cuda_commit_take(device *dev, const step_vote *vote, step_state *state)
+{
+    LAUNCH(cuda_state_of(dev)->stream, 1, 1, commit_take_kernel, *vote, state);
+    return CUDA_CALL(cudaGetLastError());
+}
+
 struct gather_job {
     gather_source source;
     const step_state *state;

@@ -1,6 +1,7 @@
 /* What a training step costs on an accelerator beside its arithmetic: nodes of its graph, launches,
  * waits of the host. Counted on the emulated device, exactly, as the difference between two runs of
  * which one is some steps longer. */
+#include "tests/app/support/elastic_agent.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 #include "tests/support/cuda.h"
@@ -61,7 +62,28 @@ static void add_counts(counts *c, const char *path, long times)
 
 typedef struct setting {
     const char *model, *amp, *ranks, *graph, *log;
+    bool elastic;
 } setting;
+
+static void run(const setting *s, const char *const *flags)
+{
+    static const int who[] = {0, 1};
+    int n = atoi(s->ranks);
+    elastic_agent agent;
+    if (!s->elastic) {
+        program p = program_run_with(NULL, flags);
+        ASSERT_EXIT(p, 0);
+        program_close(&p);
+        return;
+    }
+    elastic_agent_open(flags, &agent);
+    elastic_agent_begin(&agent, who, n);
+    for (int i = 0; i < n; i++) {
+        elastic_agent_await_end(&agent, i);
+        ASSERT_EXIT(agent.ranks[i].p, 0);
+    }
+    elastic_agent_close(&agent);
+}
 
 static void add_run(counts *c, const setting *s, int epochs, int steps, long times)
 {
@@ -73,14 +95,12 @@ static void add_run(counts *c, const setting *s, int epochs, int steps, long tim
     unlink(path);
     test_folder_remove("one many");
     setenv("MNIST_DDP_EMULATED_WORK", path, 1);
-    program p = program_mnist(
-        "--device", "cuda", "--model", s->model, "--amp", s->amp, "--nproc-per-node", s->ranks,
-        "--backend", "nccl", s->graph, "--epochs", until, "--eval-every", "0", "--limit", limit,
-        "--batch-size", "2", "--no-save-model", "--run-dir", test_folder_path("one"),
-        "--log-interval", quiet ? "100000" : s->log, quiet ? "--quiet" : NULL, NULL);
+    run(s, WORDS("train", "--device", "cuda", "--model", s->model, "--amp", s->amp, "--backend",
+                 "nccl", s->graph, "--epochs", until, "--eval-every", "0", "--limit", limit,
+                 "--batch-size", "2", "--no-save-model", "--run-dir", test_folder_path("one"),
+                 "--log-interval", quiet ? "100000" : s->log, quiet ? "--quiet" : "--no-quiet",
+                 s->elastic ? NULL : "--nproc-per-node", s->ranks));
     unsetenv("MNIST_DDP_EMULATED_WORK");
-    ASSERT_EXIT(p, 0);
-    program_close(&p);
     add_counts(c, path, times);
 }
 
@@ -89,10 +109,12 @@ static counts count_steps(const setting *s, int steps)
     counts c = {0};
     add_run(&c, s, 1, WARM_STEPS + steps, 1);
     add_run(&c, s, 1, WARM_STEPS, -1);
-    printf("%s --amp %s, %s ranks, %s, %s, %d steps: nodes: %ld kernels, %ld libraries', "
+    printf("%s --amp %s, %s ranks%s, %s, %s, %d steps: nodes: %ld kernels, %ld libraries', "
            "%ld collectives, %ld copies; %ld launches, %ld events, %ld waits, %ld drains\n",
-           s->model, s->amp, s->ranks, s->graph, s->log, steps, c.kernels, c.libraries,
-           c.collectives, c.copies, c.launches, c.events, c.waits, c.drains);
+           s->model, s->amp, s->ranks, s->elastic ? ", elastic" : "", s->graph, s->log, steps,
+           c.kernels, c.libraries, c.collectives, c.copies, c.launches, c.events, c.waits,
+           c.drains);
+    fflush(stdout); /* a failure ends the process */
     return c;
 }
 
@@ -101,12 +123,15 @@ static const struct {
     setting s;
     long kernels, libraries, collectives, copies;
 } GRAPHS[] = {
-    {{"mlp", "off", "1", "--cuda-graph", "quiet"}, 6, 5, 0, 0},
-    {{"mlp", "bf16", "1", "--cuda-graph", "quiet"}, 7, 5, 0, 0},
-    {{"cnn", "off", "1", "--cuda-graph", "quiet"}, 13, 6, 0, 0},
-    {{"cnn", "bf16", "1", "--cuda-graph", "quiet"}, 15, 6, 0, 0},
-    {{"mlp", "off", "2", "--cuda-graph", "quiet"}, 10, 5, 2, 0},
-    {{"cnn", "bf16", "2", "--cuda-graph", "quiet"}, 19, 6, 2, 0},
+    {{"mlp", "off", "1", "--cuda-graph", "quiet", false}, 6, 5, 0, 0},
+    {{"mlp", "bf16", "1", "--cuda-graph", "quiet", false}, 7, 5, 0, 0},
+    {{"cnn", "off", "1", "--cuda-graph", "quiet", false}, 13, 6, 0, 0},
+    {{"cnn", "bf16", "1", "--cuda-graph", "quiet", false}, 15, 6, 0, 0},
+    {{"mlp", "off", "2", "--cuda-graph", "quiet", false}, 10, 5, 2, 0},
+    {{"cnn", "bf16", "2", "--cuda-graph", "quiet", false}, 19, 6, 2, 0},
+    /* an elastic job's steps are committed: two kernels, and a sum with its own two */
+    {{"mlp", "off", "1", "--cuda-graph", "quiet", true}, 8, 5, 0, 0},
+    {{"mlp", "off", "2", "--cuda-graph", "quiet", true}, 14, 5, 3, 0},
 };
 
 /* In 16 steps the host looks once at whether to stop: two copies, two events, one wait; and each
@@ -131,7 +156,8 @@ END_TEST
 START_TEST(the_log_drains_nothing)
 {
     enum { STEPS = 80, ASKED = STEPS / 10 + STEPS / 16 };
-    const setting s = {"mlp", "off", "1", _i == 0 ? "--cuda-graph" : "--no-cuda-graph", "10"};
+    const setting s = {"mlp", "off", "1", _i == 0 ? "--cuda-graph" : "--no-cuda-graph",
+                       "10",  false};
     counts c = count_steps(&s, STEPS);
     ck_assert_int_eq(c.drains, 0);
     if (_i == 0) {
@@ -145,7 +171,7 @@ END_TEST
  * is pageable, and waits. The next order goes to the device without a wait. */
 START_TEST(an_epoch_ends_with_two_drains)
 {
-    const setting s = {"mlp", "off", "1", "--cuda-graph", "quiet"};
+    const setting s = {"mlp", "off", "1", "--cuda-graph", "quiet", false};
     counts c = {0};
     add_run(&c, &s, 3, WARM_STEPS, 1);
     add_run(&c, &s, 1, WARM_STEPS, -1);

@@ -1,10 +1,13 @@
-/* Elastic jobs on GPUs: what a step and a change of rounds cost beside a static job's, and that a
- * rank that is lost while graphs are replayed leaves no trace in the weights. The test is the agent;
- * the device is the emulated one. */
+/* Elastic jobs on GPUs: what a change of rounds makes, and that a rank that is lost while graphs
+ * are replayed leaves no trace in the weights. The test is the agent. */
+#include "base/clock.h"
 #include "tests/app/support/elastic_agent.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 #include "tests/support/cuda.h"
+#include "tests/support/facts.h"
+
+#include <signal.h>
 
 static const int RANKS[ELASTIC_AGENT_RANKS] = {0, 1, 2, 3, 4, 5};
 
@@ -26,23 +29,35 @@ static long calls(const char *path, const char *name)
     return all;
 }
 
+/* A round whose pause is wished before it begins. */
+static void pause_round(elastic_agent *agent, const int *who, int n)
+{
+    elastic_agent_begin(agent, who, n);
+    for (int i = 0; i < n; i++)
+        elastic_agent_say(agent, who[i], ELASTIC_PAUSE);
+    for (int i = 0; i < n; i++)
+        elastic_agent_await_left(agent, who[i]);
+}
+
+/* The last round. */
+static void end_well(elastic_agent *agent, const int *who, int n)
+{
+    elastic_agent_begin(agent, who, n);
+    for (int i = 0; i < n; i++)
+        elastic_agent_await_end(agent, who[i]);
+    for (int i = 0; i < n; i++)
+        ASSERT_EXIT(agent->ranks[who[i]].p, 0);
+}
+
 /* Two ranks train two epochs in so many rounds. */
 static void train_in_rounds(const char *const *flags, int rounds)
 {
     elastic_agent agent;
     test_folder_remove("part");
     elastic_agent_open(flags, &agent);
-    for (int round = 1; round <= rounds; round++) {
-        elastic_agent_begin(&agent, RANKS, 2);
-        for (int i = 0; i < 2 && round < rounds; i++)
-            elastic_agent_say(&agent, i, ELASTIC_PAUSE);
-        for (int i = 0; i < 2 && round < rounds; i++)
-            elastic_agent_await_left(&agent, i);
-    }
-    for (int i = 0; i < 2; i++) {
-        elastic_agent_await_end(&agent, i);
-        ASSERT_EXIT(agent.ranks[i].p, 0);
-    }
+    for (int round = 1; round < rounds; round++)
+        pause_round(&agent, RANKS, 2);
+    end_well(&agent, RANKS, 2);
     elastic_agent_close(&agent);
 }
 
@@ -54,7 +69,7 @@ static const struct {
             {"cublasLtCreate", 0},
             {"cublasLtMatmulAlgoGetHeuristic", 0},
             {"cudnnCreate", 0},
-            {"cudnnBackendFinalize", 0},
+            {"cudnnBackendGetAttribute", 0},
             {"cudaStreamCreateWithFlags", 0},
             {"cudaStreamCreateWithPriority", 1},
             {"cudaMalloc", -1},
@@ -86,6 +101,84 @@ START_TEST(a_round_makes_nccl_anew)
 }
 END_TEST
 
+enum { AHEAD = 1 + 2 * 16 /* a host asks its GPU every 16 steps, and looks as many later */ };
+
+#define THREE ON_GPUS, "--model", "mlp", TRAINING_SGD, "--epochs", "1", "--limit", "216"
+
+/* Three ranks replay graphs when rank 2 is stopped, and all wait in one of its collectives. Rank 1
+ * aborts it. Rank 0 gets garbage from that as if it were whole, and may go on for a while; neither
+ * takes a step from it, or saves one. Another rank takes the place of rank 2, and the weights show
+ * no trace of it all. */
+START_TEST(a_lost_rank_leaves_the_bits)
+{
+    static const int next[] = {0, 1, 3};
+    elastic_agent agent;
+    program whole = program_run_with(
+        NULL, WORDS("train", THREE, "--save-model", "--run-dir", "whole", "--nproc-per-node", "3"));
+    ASSERT_EXIT(whole, 0);
+    program_close(&whole);
+    test_folder_remove("part");
+    setenv("MNIST_DDP_EMULATED_NCCL", "garbage", 1);
+    elastic_agent_open(WORDS("train", THREE, "--save-model", "--inject", "stop:rank=2,step=34"),
+                       &agent);
+    elastic_agent_begin(&agent, RANKS, 3);
+    program_await(&agent.ranks[2].p, "SIGSTOP");
+    clock_sleep_ms(200);
+    for (int i = 1; i >= 0; i--) {
+        elastic_agent_say(&agent, i, ELASTIC_LEAVE);
+        elastic_agent_await_left(&agent, i);
+        clock_sleep_ms(200);
+    }
+    printf("%d steps of 36 were taken\n", (int)agent.ranks[0].step);
+    ck_assert_int_eq(agent.ranks[0].step, agent.ranks[1].step);
+    ck_assert_int_ge(agent.ranks[0].step, 34 - AHEAD);
+    ck_assert_int_lt(agent.ranks[0].step, 34);
+    kill(agent.ranks[2].p.pid, SIGKILL);
+    elastic_agent_await_end(&agent, 2);
+    end_well(&agent, next, 3);
+    unsetenv("MNIST_DDP_EMULATED_NCCL");
+    ck_assert_msg(strstr(agent.ranks[0].p.err, "nan") == NULL, "%s", agent.ranks[0].p.err);
+    elastic_agent_close(&agent);
+    model_file_assert_same_bits("whole", "part");
+}
+END_TEST
+
+/* "train loss 2.3200" of the first epoch's line. */
+static void loss_of(const program *p, char out[32])
+{
+    const char *line = strstr(p->err, "epoch 1/1:");
+    ck_assert_msg(line != NULL, "no epoch in: %s", p->err);
+    const char *loss = strstr(line, "train loss");
+    ck_assert_ptr_nonnull(loss);
+    snprintf(out, 32, "%.17s", loss);
+}
+
+/* Without learning an epoch's mean loss tells its images: each is counted once. */
+START_TEST(a_joining_rank_finds_all_counted)
+{
+    char want[32], got[32];
+    elastic_agent agent;
+    const char *const *flags = WORDS("train", ON_GPUS, "--model", "mlp", "--lr", "0", "--epochs",
+                                     "1", "--limit", "96", "--no-quiet", "--json");
+    test_folder_remove("part");
+    program alone = program_run_with(NULL, flags);
+    ASSERT_EXIT(alone, 0);
+    loss_of(&alone, want);
+    program_close(&alone);
+    test_folder_remove("part");
+    elastic_agent_open(flags, &agent);
+    pause_round(&agent, RANKS, 2);
+    ck_assert_int_eq(agent.ranks[0].step, agent.ranks[1].step);
+    ck_assert_int_ge(agent.ranks[0].step, 2);
+    ck_assert_int_le(agent.ranks[0].step, AHEAD);
+    end_well(&agent, RANKS, 4);
+    loss_of(&agent.ranks[0].p, got);
+    ck_assert_str_eq(got, want);
+    ASSERT_FACTS(agent.ranks[0].p.err, "world size 2 -> 4");
+    elastic_agent_close(&agent);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -99,5 +192,7 @@ int main(void)
     Suite *suite = suite_create("cuda_elastic");
     TCase *core = suite_case(suite, "core", 2 * RUN_S);
     tcase_add_test(core, a_round_makes_nccl_anew);
+    tcase_add_test(core, a_lost_rank_leaves_the_bits);
+    tcase_add_test(core, a_joining_rank_finds_all_counted);
     return test_folder_close(suite_run(suite));
 }

@@ -238,25 +238,29 @@ static const struct {
 };
 enum { N_DEATHS = sizeof DEATHS / sizeof DEATHS[0] };
 
-static void survive(int i, const char *const *flags)
+/* `first`: the least that is done then. A GPU may not have begun the steps that are enqueued. */
+static void survive(int i, int first, const char *const *flags)
 {
     elastic_agent agent;
     int who[ELASTIC_AGENT_RANKS], survivor = DEATHS[i].survivor;
     open_agent(flags, &agent);
     elastic_agent_begin(&agent, RANKS, 2);
     elastic_agent_await_left(&agent, survivor);
-    ck_assert_int_eq(agent.ranks[survivor].step, 2);
+    int done = (int)agent.ranks[survivor].step;
+    ck_assert_int_ge(done, first);
+    ck_assert_int_le(done, 2);
     elastic_agent_await_end(&agent, 1 - survivor);
     int n = read_round(DEATHS[i].next, who);
     end_well(&agent, who, n);
     assert_epochs(&agent, who[0]);
-    assert_metrics_whole("part", n == 2 ? 12 : 2 + 8 + 12);
+    if (first == 2 || survivor == 0 || done < 2) /* else a line may have been on its way */
+        assert_metrics_whole("part", n == 2 ? 12 : done + 2 * (6 - done) + 12);
     elastic_agent_close(&agent);
 }
 
 START_TEST(the_other_ranks_survive_a_killed_rank)
 {
-    survive(_i, WORDS(UNMOVED, "--backend", training_backend, "--inject", DEATHS[_i].killed));
+    survive(_i, 2, WORDS(UNMOVED, "--backend", training_backend, "--inject", DEATHS[_i].killed));
 }
 END_TEST
 
@@ -264,24 +268,25 @@ END_TEST
 START_TEST(late_gradients_survive_a_killed_rank)
 {
     if (_i == 0)
-        survive(0, WORDS(UNMOVED, "--no-overlap", "--inject", DEATHS[0].killed));
+        survive(0, 2, WORDS(UNMOVED, "--no-overlap", "--inject", DEATHS[0].killed));
     else
-        survive(0, WORDS(UNMOVED, "--comm-hook", "powersgd", "--powersgd-start-iter", "2",
-                         "--inject", DEATHS[0].killed));
+        survive(0, 2,
+                WORDS(UNMOVED, "--comm-hook", "powersgd", "--powersgd-start-iter", "2", "--inject",
+                      DEATHS[0].killed));
 }
 END_TEST
 
 /* The backend of several hosts; here all are on one. */
 START_TEST(hierarchical_ranks_survive_a_killed_rank)
 {
-    survive(_i, WORDS(UNMOVED, "--backend", "hierarchical", "--inject", DEATHS[_i].killed));
+    survive(_i, 2, WORDS(UNMOVED, "--backend", "hierarchical", "--inject", DEATHS[_i].killed));
 }
 END_TEST
 
 /* Two ranks with a GPU each: what they have is in its memory, and collectives are at work there. */
 START_TEST(nccl_ranks_survive_a_killed_rank)
 {
-    survive(_i,
+    survive(_i, 1,
             WORDS(UNMOVED, "--device", "cuda", "--backend", "nccl", "--inject", DEATHS[_i].killed));
 }
 END_TEST

@@ -765,6 +765,7 @@ static status nccl_create(const group_setup *setup, void **self)
     pthread_mutex_init(&g->lock, NULL);
     g->aside.on_gpu_only = true;
     nccl_comm_init(&g->comm);
+    g->comm.aborted = o->aborted;
     status st = open_group(g, setup);
     if (st != STATUS_OK) {
         status_kept cause; /* what follows is of less interest */

@@ -180,6 +180,7 @@ static status join(joining *j, bool eager, int64_t deadline_ns, nccl_comm *out)
 void nccl_comm_init(nccl_comm *comm)
 {
     comm->handle = comm->parent = NULL;
+    comm->aborted = NULL;
     pthread_mutex_init(&comm->lock, NULL);
 }
 
@@ -206,11 +207,19 @@ status nccl_comm_settle(nccl_comm *comm, const char *call, int64_t deadline_ns, 
     return settle(comm->handle, call, deadline_ns, ask);
 }
 
+/* Whoever takes what a collective left on the device looks at `aborted` first. */
+static void say_and_abort(const nccl_comm *comm, ncclComm_t handle)
+{
+    if (comm->aborted != NULL)
+        __atomic_store_n(comm->aborted, 1, __ATOMIC_SEQ_CST);
+    (void)NCCL_CALL(ncclCommAbort(handle));
+}
+
 void nccl_comm_interrupt(nccl_comm *comm)
 {
     ncclComm_t parent = comm->parent;
     comm->parent = NULL;
-    (void)NCCL_CALL(ncclCommAbort(parent));
+    say_and_abort(comm, parent);
 }
 
 static status never(void *ctx)
@@ -243,7 +252,7 @@ void nccl_comm_close(nccl_comm *comm, bool well)
     if (comm->parent != NULL)
         nccl_comm_interrupt(comm); /* also ends the split, which may yet set the handle */
     if (comm->handle != NULL)
-        (void)NCCL_CALL(ncclCommAbort(comm->handle));
+        say_and_abort(comm, comm->handle);
     comm->handle = NULL;
     pthread_mutex_unlock(&comm->lock);
     pthread_mutex_destroy(&comm->lock);

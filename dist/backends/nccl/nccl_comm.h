@@ -36,6 +36,7 @@ typedef struct nccl_comm {
     ncclComm_t parent;    /* an eager one's; NULL: it is not, or interrupted */
     pthread_mutex_t lock; /* held through every call of NCCL and until it has settled: NCCL tidies
                              up after its own threads when it is asked for its state */
+    uint32_t *aborted;    /* process_group_options.h */
 } nccl_comm;
 
 /* Asked again and again by whoever waits: STATUS_OK, or why to give up. */
