@@ -32,6 +32,8 @@ void copy(const copy_request &r)
     check_end(r.to, r.size_bytes, r.to_device);
     check_end(r.from, r.size_bytes, r.from_device);
     std::memcpy(r.to, r.from, r.size_bytes);
+    if (r.to_device)
+        memory_written(r.to, r.size_bytes);
 }
 
 /* cudaSuccess, and whether each end is device memory; or what is wrong. */
@@ -90,6 +92,8 @@ cudaError_t copy_pageable(const copy_request &r, cudaStream_t stream, bool from,
         if (!from)
             check_end(r.from, r.size_bytes, r.from_device);
         std::memcpy(r.to, from ? staged->data() : r.from, r.size_bytes);
+        if (r.to_device)
+            memory_written(r.to, r.size_bytes);
     });
     if (error == cudaSuccess && to) {
         wait_until_idle(stream, "cudaMemcpyAsync");
@@ -120,6 +124,7 @@ cudaError_t fill(void *memory, int value, size_t size_bytes, cudaStream_t stream
     return enqueue(stream, "cudaMemset", [=] {
         check_device(memory, size_bytes, "cudaMemset");
         std::memset(memory, value, size_bytes);
+        memory_written(memory, size_bytes);
     });
 }
 

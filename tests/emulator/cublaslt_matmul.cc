@@ -85,8 +85,10 @@ void add_bias(const product_problem &p, float *result)
 void apply_relu(const product_problem &p, float *result, uint8_t *mask)
 {
     uint64_t ld = static_cast<uint64_t>(p.desc.aux_ld);
-    if (mask != nullptr)
+    if (mask != nullptr) {
         std::memset(mask, 0, mask_bytes(p));
+        memory_written(mask, mask_bytes(p));
+    }
     for (uint64_t j = 0; j < p.n; j++)
         for (uint64_t i = 0; i < p.m; i++) {
             float &value = result[j * p.m + i];
@@ -123,6 +125,7 @@ void store_sums(const product_problem &p, const operand &a, const operand &b)
         sums[i] = sum;
     }
     store_floats(sums.get(), count, p.d.type, p.desc.bias);
+    memory_written(p.desc.bias, count * element_bytes(p.d.type));
 }
 
 void store_result(const product_problem &p, const float *result, void *memory)
@@ -213,6 +216,7 @@ void run_product(const product_call &call)
         break;
     }
     store_result(p, result.get(), call.d);
+    memory_written(call.d, matrix_bytes(p.d));
 }
 
 } // namespace emulated

@@ -47,12 +47,17 @@ cudnnStatus_t get_pointer(const descriptor &pack, const tensor_spec &spec, void 
     return CUDNN_STATUS_SUCCESS;
 }
 
+const void *result_of(const cudnn_call &call)
+{
+    return call.work.kind == convolution_kind::forward         ? call.memory.y
+           : call.work.kind == convolution_kind::backward_data ? call.memory.x
+                                                               : call.memory.w;
+}
+
 void check_apart(const cudnn_call &call, const tensor_spec &spec, const void *memory)
 {
     const tensor_spec &output = call.work.output();
-    const void *result = call.work.kind == convolution_kind::forward         ? call.memory.y
-                         : call.work.kind == convolution_kind::backward_data ? call.memory.x
-                                                                             : call.memory.w;
+    const void *result = result_of(call);
     auto a = reinterpret_cast<uintptr_t>(result), b = reinterpret_cast<uintptr_t>(memory);
     if (result != memory && a < b + spec.size_bytes() && b < a + output.size_bytes())
         fatal("cudnnBackendExecute: the result lies on tensor %lld",
@@ -82,6 +87,7 @@ void run(const cudnn_call &call)
     if (call.workspace_bytes > 0)
         std::memset(call.workspace, 0xFF, call.workspace_bytes);
     run_convolution(call.work, call.memory, call.accuracy);
+    memory_written(result_of(call), call.work.output().size_bytes());
 }
 
 cudnnStatus_t make_call(const plan_spec &plan, const descriptor &pack, cudnn_call *call)

@@ -64,6 +64,12 @@ void set_sticky_error(cudaError_t code);
 bool is_device_memory(const void *memory, size_t size_bytes);
 void check_device(const void *memory, size_t size_bytes, const char *what);
 
+/* Device memory has been taken by cudaMalloc, given back, or written by other work than a kernel's.
+ * These do nothing; tests/ptx replaces them, to know what a kernel may read. */
+void memory_taken(const void *memory, size_t size_bytes, int device);
+void memory_freed(const void *memory, size_t size_bytes);
+void memory_written(const void *memory, size_t size_bytes);
+
 /* Whether it lies in one live piece of pinned host memory. */
 bool is_pinned_memory(const void *memory, size_t size_bytes);
 

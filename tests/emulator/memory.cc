@@ -132,6 +132,7 @@ bool allocate(memory &all, size_t size_bytes, allocation *out)
     protect_device_memory(pointer(a.pages + PAGE), inner);
     all.used[a.device] += size_bytes;
     all.live[a.pages] = a;
+    memory_taken(pointer(a.start), size_bytes, a.device);
     *out = a;
     return true;
 }
@@ -147,6 +148,7 @@ bool release(memory &all, uintptr_t start)
         device_access access;
         check_guard(a, "something");
     }
+    memory_freed(pointer(a.start), a.size_bytes);
     all.used[a.device] -= a.size_bytes;
     all.live.erase(a.pages);
     void *same = mmap(pointer(a.pages), a.pages_bytes, PROT_NONE,
@@ -197,6 +199,18 @@ void check_device(const void *piece, size_t size_bytes, const char *what)
     if (working_device() >= 0 && owner != working_device())
         fatal("%s needs memory of device %d: %p is of device %d, and peer access is not enabled",
               what, working_device(), piece, owner);
+}
+
+__attribute__((weak)) void memory_taken(const void *, size_t, int)
+{
+}
+
+__attribute__((weak)) void memory_freed(const void *, size_t)
+{
+}
+
+__attribute__((weak)) void memory_written(const void *, size_t)
+{
 }
 
 void check_guard_zones(const char *name)

@@ -34,8 +34,11 @@ class collective : public execution_of_nccl
         bool gathers = o.kind == nccl_kind::all_gather;
         if (reads_input())
             check_device(call.send, scatters ? ranks * block : block, "NCCL: what is sent");
-        if (sets_output())
-            check_device(call.receive, gathers ? ranks * block : block, "NCCL: what is received");
+        size_t received = gathers ? ranks * block : block;
+        if (sets_output()) {
+            check_device(call.receive, received, "NCCL: what is received");
+            memory_written(call.receive, received);
+        }
     }
 
     progress move() override

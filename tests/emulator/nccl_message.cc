@@ -27,10 +27,12 @@ class messages : public execution_of_nccl
     void check_memory() const override
     {
         for (const one_message &m : all) {
-            if (m.is_send())
+            if (m.is_send()) {
                 check_device(m.call.send, m.size_bytes, "ncclSend");
-            else
+            } else {
                 check_device(m.call.receive, m.size_bytes, "ncclRecv");
+                memory_written(m.call.receive, m.size_bytes);
+            }
         }
     }
 
