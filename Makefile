@@ -1,7 +1,7 @@
 # The front desk: CMake does the building.
 .DEFAULT_GOAL := mnist_ddp
-.PHONY: mnist_ddp run test test-all test-torch conformance soak asan tsan format lint bench bench-check gpu-check gpu-bundle \
-	gpu-rehearsal install deb clean help packages configure bench-tools
+.PHONY: mnist_ddp run test test-all test-torch test-ptx ptx-mutants conformance soak asan tsan format lint bench bench-check \
+	gpu-check gpu-bundle gpu-rehearsal install deb clean help packages configure bench-tools
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -39,6 +39,13 @@ test-torch: configure ## the tests that need PyTorch (makes a venv of its own, s
 	@./scripts/torch_venv.sh bench/venv
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && TORCH_PYTHON=$(CURDIR)/bench/venv/bin/python ctest --output-on-failure -R "torch|tensorboard"
+
+test-ptx: configure ## the kernels' PTX for three architectures, executed (minutes; no GPU)
+	@cmake --build $(BUILD) --target test_kernels test_model test_dist ptx_simulator mnist_ddp_cuda_emulated
+	@BUILD_DIR=$(BUILD) $(PYTHON) -B tests/ptx/run.py || test $$? -eq 77
+
+ptx-mutants: test-ptx ## kernels broken in one place each: that test-ptx would notice (minutes)
+	@BUILD_DIR=$(BUILD) $(PYTHON) -B tests/ptx/mutants.py
 
 conformance: configure ## every operation on every backend, as a table (some minutes)
 	@cmake --build $(BUILD) --target conformance modules

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""Executes the kernels' PTX, as nvcc makes it, under the project's own tests of the cuda device.
+
+  run.py [--write] [sm_90 ...]
+
+For each architecture: nvcc compiles the kernels and what launches them; translate.py makes C++ of
+the PTX; with the stand-ins of tests/emulator for CUDA's libraries that is a module, and the tests
+run on it. It fails if a test fails, as one does with the simulator's first report; if a kernel
+takes more registers, shared memory, stack or spills than kernels.txt says; or if more of its basic
+blocks are never reached. --write writes kernels.txt anew. Why blocks are not reached stands in
+unreached.txt.
+"""
+import fnmatch
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import translate
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parents[1]
+BUILD = pathlib.Path(os.environ.get("BUILD_DIR", SOURCE / "build")).resolve()
+TABLE, REASONS = HERE / "kernels.txt", HERE / "unreached.txt"
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+COLUMNS = ("registers", "shared", "stack", "spilled", "unreached")
+TESTS = ("test_model golden --device=cuda", "test_model network --device=cuda",
+         "test_kernels cuda_conv", "test_kernels cuda_shapes", "test_kernels cuda_linear",
+         "test_dist nccl_graph", "test_kernels cuda_ops", "test_kernels cuda_step")
+LIMIT_S = 800
+CORES = len(os.sched_getaffinity(0))
+
+
+class Failure(Exception):
+    """Ends the run; its text says why."""
+
+
+def settings():
+    """nvcc, its options for headers, the host's compiler, objects to link."""
+    lines = (BUILD / "tests/ptx/settings.txt").read_text().split("\n")
+    return lines[0], lines[1].split(";"), lines[2], lines[3].split(";")
+
+
+def sources():
+    return sorted([*SOURCE.glob("kernels/cuda/*.cu"), *SOURCE.glob("dist/backends/nccl/*.cu")])
+
+
+def command(words, folder=None):
+    """What it printed on stderr."""
+    done = subprocess.run([str(w) for w in words], cwd=folder, timeout=LIMIT_S, capture_output=True,
+                          text=True, check=False)
+    if done.returncode != 0:
+        raise Failure(f"{' '.join(map(str, words))}: exit code {done.returncode}\n"
+                      f"{done.stdout}{done.stderr}")
+    return done.stderr
+
+
+def state_of_sources(*more):
+    """Changes with all that a compiled kernel depends on."""
+    files = [f for folder in ("kernels", "dist/backends/nccl", "base", "tests/emulator/include")
+             for f in (SOURCE / folder).rglob("*.*h")]
+    files += [HERE / "translate.py", HERE / "simulator.h", *more]
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(str(file).encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def compile_kernels(source, architecture, folder):
+    """Of one .cu: host.o; ptx.o with the translated PTX; its list of blocks; what ptxas says."""
+    nvcc, includes, compiler, _ = settings()
+    state = state_of_sources(source)
+    stamp = folder / "state"
+    if stamp.exists() and stamp.read_text() == state:
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    said = command([nvcc, "-c", "-O3", "-lineinfo", "-std=c++17", "-D_GNU_SOURCE", f"-I{SOURCE}",
+                    *includes, f"-arch={architecture}", "-cudart=none", "-Xptxas=-v",
+                    "-Xcompiler=-fPIC,-fvisibility=hidden", "-keep", "-keep-dir", folder, source,
+                    "-o", folder / "host.o"])
+    (folder / "ptxas.txt").write_text(said)
+    translate.Module(folder / f"{source.stem}.ptx").write(folder / "ptx.cc")
+    # Without optimisation of what is called, it takes seconds.
+    command([compiler, "-std=c++17", "-march=native", "-O1", "-fwrapv", "-fno-strict-aliasing",
+             "-fno-math-errno", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-w",
+             f"-I{SOURCE / 'tests/emulator/include'}", f"-I{SOURCE}", "-c", folder / "ptx.cc",
+             "-o", folder / "ptx.o"])
+    stamp.write_text(state)
+    return folder
+
+
+def build(architecture, folder, replaced=None):
+    """Makes <folder>/mnist_ddp_cuda_emulated.so. `replaced`: {name: folder} of kernels that are
+    compiled already. Returns the folders of the parts."""
+    _, _, compiler, objects = settings()
+    names = {source: source.stem for source in sources() if source.stem not in (replaced or {})}
+    with ThreadPoolExecutor(CORES) as pool:
+        parts = list(pool.map(lambda s: compile_kernels(s, architecture, BUILD / "tests/ptx" /
+                                                        architecture / names[s]), names))
+    parts += (replaced or {}).values()
+    folder.mkdir(parents=True, exist_ok=True)
+    command([compiler, "-shared", "-o", folder / "mnist_ddp_cuda_emulated.so", *objects,
+             *(part / name for part in parts for name in ("host.o", "ptx.o")),
+             "-lrt", "-lpthread", "-lm"])
+    return parts
+
+
+def run_test(words, folder, **environment):
+    """Its exit code and what it printed."""
+    program, *rest = words.split()
+    coverage = folder / "covered"
+    coverage.mkdir(exist_ok=True)
+    variables = dict(os.environ, BUILD_DIR=str(folder), SOURCE_DIR=str(SOURCE),
+                     PTX_COVERAGE=str(coverage), **environment)
+    done = subprocess.run([BUILD / program, *rest], cwd=folder, env=variables, timeout=LIMIT_S,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def complaints(output):
+    """The simulator's reports, each once; else what failed."""
+    lines = list(dict.fromkeys(re.findall(r"emulated device: .*", output)))
+    return lines or re.findall(r".*:[FE]:.*", output)[:10] or [output[-500:]]
+
+
+def resources(part):
+    """{symbol: [registers, shared, stack, spilled]}, as ptxas says."""
+    found = {}
+    for text in (part / "ptxas.txt").read_text().split("Compiling entry function '")[1:]:
+        numbers = [re.search(rf"(\d+) {unit}", text) for unit in
+                   ("registers", "bytes smem", "bytes stack frame", "bytes spill stores")]
+        found[text.split("'")[0]] = [int(n.group(1)) if n else 0 for n in numbers]
+    return found
+
+
+class Kernel:
+    """A kernel or a function that kernels call: what it takes, and what of it ran."""
+
+    def __init__(self, taken):
+        self.taken, self.launches, self.blocks, self.unreached = taken, None, 0, []
+
+    def numbers(self):
+        return [*self.taken, len(self.unreached)]
+
+
+def read_kernels(part, covered):
+    """{title: Kernel} of a .cu."""
+    taken, kernels = resources(part), {}
+    rows = [line.split("\t") for line in (part / "ptx.blocks").read_text().splitlines()]
+    for symbol, title, _ in rows:
+        kernels.setdefault(title, Kernel(taken.get(symbol, [0] * 4)))
+    launched = [title for title in kernels if title in {r[1] for r in rows if r[0] in taken}]
+    name = next(part.glob("*.ptx")).stem
+    data = (covered / name).read_bytes() if (covered / name).exists() else bytes(10**6)
+    for k, title in enumerate(launched):
+        kernels[title].launches = int.from_bytes(data[4 * k:4 * k + 4], sys.byteorder)
+    for (_, title, where), ran in zip(rows, data[4 * len(launched):]):
+        kernels[title].blocks += 1
+        if not ran:
+            kernels[title].unreached.append(where)
+    return kernels
+
+
+def read_table():
+    """The nvcc that it is of; {title: {architecture: numbers}}."""
+    lines = TABLE.read_text().splitlines() if TABLE.exists() else [""]
+    rows = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            title, *cells = re.split(r"  +", line)
+            rows[title] = {a: list(map(int, cell.split("/")))
+                           for a, cell in zip(ARCHITECTURES, cells) if cell != "-"}
+    return lines[0].removeprefix("# "), rows
+
+
+def write_table(version, rows):
+    lines = [f"# {version}", f"# What run.py --write found: {'/'.join(COLUMNS)} (bytes, blocks).",
+             f"# {'kernel':43}" + "".join(f"  {a:16}" for a in ARCHITECTURES).rstrip()]
+    for title, cells in sorted(rows.items()):
+        words = ["/".join(map(str, cells[a])) if a in cells else "-" for a in ARCHITECTURES]
+        lines.append((f"{title:45}" + "".join(f"  {word:16}" for word in words)).rstrip())
+    TABLE.write_text("\n".join(lines) + "\n")
+
+
+def excesses(title, kernel, allowed):
+    """What of the kernel is more than the table allows; the blocks that nobody has explained."""
+    reasons = [line.split("  ")[0] for line in REASONS.read_text().splitlines()]
+    if allowed is None:
+        return [f"{title}: not in {TABLE.name}"]
+    found = [f"{title}: {number} {column}, of {most} at most"
+             for column, number, most in zip(COLUMNS, kernel.numbers(), allowed) if number > most]
+    if kernel.unreached and (found or not any(fnmatch.fnmatch(title, r) for r in reasons)):
+        counts = {where: kernel.unreached.count(where) for where in kernel.unreached}
+        found.append(f"{title}: not reached, and not in {REASONS.name}: " + ", ".join(
+            f"{where} ({n})" for where, n in counts.items()))
+    return found
+
+
+def run(architecture, write):
+    """Whether all is as it should be."""
+    folder = BUILD / "tests/ptx" / architecture
+    parts = build(architecture, folder)
+    shutil.rmtree(folder / "covered", ignore_errors=True)
+    with ThreadPoolExecutor(CORES) as pool:
+        ended = list(pool.map(lambda test: run_test(test, folder), TESTS))
+    wrong = []
+    for test, (code, output) in zip(TESTS, ended):
+        print(f"{architecture}: {test}: {'passed' if code == 0 else 'FAILED'}", flush=True)
+        if code != 0:
+            wrong += [f"{test}: {line}" for line in complaints(output)]
+    kernels = {}
+    for part in parts:
+        kernels |= read_kernels(part, folder / "covered")
+    for title, k in sorted(kernels.items()):
+        print(f"{title:46}{'' if k.launches is None else k.launches:>6} launches, "
+              f"{k.blocks - len(k.unreached)} of {k.blocks} blocks")
+    wrong += hold(architecture, kernels, write)
+    print(*wrong, sep="\n")
+    print(f"{architecture}: {sum(k.launches or 0 for k in kernels.values())} launches, "
+          f"{sum(k.blocks - len(k.unreached) for k in kernels.values())} of "
+          f"{sum(k.blocks for k in kernels.values())} blocks, {len(wrong)} wrong", flush=True)
+    return not wrong
+
+
+def hold(architecture, kernels, write):
+    """What is wrong with the kernels, by the table."""
+    of, rows = read_table()
+    here = subprocess.run([settings()[0], "--version"], capture_output=True, text=True, check=True)
+    here = re.search(r"release.*", here.stdout).group()
+    if write:
+        rows = {title: cells for title, cells in rows.items() if title in kernels and of == here}
+        for title, kernel in kernels.items():
+            rows.setdefault(title, {})[architecture] = kernel.numbers()
+        write_table(here, rows)
+        of = here
+    if of != here:
+        print(f"SKIP of {TABLE.name}: it is of nvcc {of}, and here is {here}")
+        return []
+    return [line for title, kernel in sorted(kernels.items())
+            for line in excesses(title, kernel, rows.get(title, {}).get(architecture))]
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--write"]
+    if not set(words) <= set(ARCHITECTURES):
+        sys.exit(__doc__)
+    if not settings()[0]:
+        print("SKIP: no nvcc, or this build is for a sanitizer")
+        return 77
+    good = [run(architecture, "--write" in sys.argv) for architecture in words or ARCHITECTURES]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (Failure, translate.Unknown, subprocess.TimeoutExpired) as why:
+        sys.exit(f"run.py: {why}")

@@ -1,0 +1,191 @@
+/* What the C++ of translate.py is compiled with: PTX's operations, and the kernels' memory, which
+ * is checked at each access. Threads, barriers and shuffles are the emulated device's. */
+#ifndef MNIST_DDP_TESTS_PTX_SIMULATOR_H
+#define MNIST_DDP_TESTS_PTX_SIMULATOR_H
+
+#include <emulated_device_code.h>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace ptx
+{
+
+/* An instruction: "loss.cu:95, loss.ptx", its line there, and what it says. */
+struct site {
+    const char *file;
+    int line;
+    const char *text;
+};
+
+struct range {
+    uint32_t at, size_bytes;
+};
+
+struct kernel {
+    const char *symbol, *title;
+    void (*run)(const char *parameters);
+    unsigned most_threads;
+    uint32_t parameter_bytes;
+    std::vector<range> parameters, shared; /* shared: addresses, which begin at 0 */
+};
+
+/* A file of PTX; made before main(). What runs is noted in the file $PTX_COVERAGE/<name>: launches
+ * of each kernel, of 4 bytes, then a byte for each basic block, 1 if it ran. */
+struct module {
+    module(const char *name, const kernel *kernels, size_t kernel_count, size_t block_count,
+           unsigned char **covered);
+};
+
+/* Lies in pages of its own, and is as if written before the first launch. */
+struct constant_memory {
+    constant_memory(const void *memory, size_t size_bytes);
+};
+
+const kernel &find_kernel(const char *symbol);
+
+/* A thread of the kernel, in emulated::launch_kernel(). */
+void run_thread(const kernel &k, const char *parameters);
+
+enum space { GLOBAL, SHARED_SPACE };
+enum action { READ, WRITE, UPDATE }; /* UPDATE: atomically */
+
+struct access {
+    space where;
+    action what;
+    unsigned size_bytes;
+};
+
+/* Where the bytes lie for the host. Ends the process if the thread must not do that: out of bounds,
+ * misaligned, read and never written, or a race. */
+char *reach(const site &from, access how, uint64_t address);
+
+/* The same in a thread's own memory. */
+struct local_memory {
+    char *start;
+    size_t size_bytes;
+};
+char *reach_local(const site &from, unsigned size_bytes, uint64_t address, local_memory memory);
+
+uint32_t atomic_inc(const site &from, uint64_t address, uint32_t last);
+void barrier(const site &from);
+void fence();
+
+/* `source`, if it lies in the part of the warp that `clamp` says; else the lane's own. */
+uint32_t shuffle(const site &from, uint32_t value, uint32_t source, uint32_t clamp, uint32_t mask,
+                 bool *in_range);
+
+[[noreturn]] uint64_t divides_by_zero(const site &from);
+
+/* Compiled in seconds, and not slow: without optimisation of what is called. */
+#define PTX_INLINE inline __attribute__((always_inline))
+
+PTX_INLINE float as_float(uint64_t bits)
+{
+    float x;
+    std::memcpy(&x, &bits, sizeof x); /* the lower half */
+    return x;
+}
+
+PTX_INLINE double as_double(uint64_t bits)
+{
+    double x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+PTX_INLINE uint32_t bits(float x)
+{
+    uint32_t same;
+    std::memcpy(&same, &x, sizeof same);
+    return same;
+}
+
+PTX_INLINE uint64_t bits(double x)
+{
+    uint64_t same;
+    std::memcpy(&same, &x, sizeof same);
+    return same;
+}
+
+#define GET(type, from) (*reinterpret_cast<const type *>(from))
+#define PUT(type, to, value) (*reinterpret_cast<type *>(to) = (value))
+
+/* Rounded towards minus infinity. The product is exact as a double; `rest` is what the sum of
+ * doubles lost. */
+inline float fma_down(float a, float b, float c)
+{
+    double product = double(a) * double(b), sum = product + double(c), part = sum - product;
+    double rest = (product - (sum - part)) + (double(c) - part);
+    float rounded = static_cast<float>(sum);
+    bool too_large = double(rounded) > sum || (double(rounded) == sum && rest < 0);
+    if (too_large)
+        return std::nextafter(rounded, -std::numeric_limits<float>::infinity());
+    float next = std::nextafter(rounded, std::numeric_limits<float>::infinity());
+    bool too_small = double(next) < sum || (double(next) == sum && rest >= 0);
+    return std::isfinite(rounded) && too_small ? next : rounded;
+}
+
+inline float flushed(float x)
+{
+    return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
+}
+
+inline float exp2_of(float x)
+{
+    return static_cast<float>(std::exp2(double(x)));
+}
+
+/* Of some 20 bits, as the instruction that begins a division in double precision. */
+inline double rough_reciprocal(double x)
+{
+    return emulated_bits<double>(emulated_bits<uint64_t>(1 / x) & 0xFFFFFFFF00000000u);
+}
+
+/* A number before a NaN, and +0 before -0. */
+inline float larger(float a, float b)
+{
+    if (a == b)
+        return std::signbit(a) ? b : a;
+    return a > b || b != b ? a : b;
+}
+
+/* Of a float without a fraction; NaN is 0. */
+template <typename T, typename F> T clamped(F x)
+{
+    if constexpr (std::is_floating_point<T>::value)
+        return x;
+    if (x != x)
+        return 0;
+    if (x <= static_cast<F>(std::numeric_limits<T>::min()))
+        return std::numeric_limits<T>::min();
+    return x >= static_cast<F>(std::numeric_limits<T>::max()) ? std::numeric_limits<T>::max()
+                                                              : static_cast<T>(x);
+}
+
+inline uint32_t keep_carry(uint32_t *carry, uint64_t wide)
+{
+    *carry = static_cast<uint32_t>(wide >> 32 & 1);
+    return static_cast<uint32_t>(wide);
+}
+
+inline uint32_t low_bits(uint32_t count)
+{
+    return count < 32 ? (1u << count) - 1 : ~0u;
+}
+
+/* `into`, but `count` bits from `at` on are the lowest of `value`. */
+inline uint32_t with_bits(uint32_t value, uint32_t into, uint32_t at, uint32_t count)
+{
+    uint32_t mask = at < 32 ? low_bits(count) << at : 0;
+    return (into & ~mask) | (at < 32 ? value << at & mask : 0);
+}
+
+} // namespace ptx
+
+#endif
