@@ -150,7 +150,7 @@ inside() {
 import collections, json, re, sys
 KINDS = {"no GPU": r"failed: .*(no figures from a device that is|peaks were not measured"
                    r"|cudaSetDevice|is_real\(\) ==)",
-         "cut at its limit": "failed: cut after"}
+         "cut at its limit": "failed: cut after", "few images": "failed: accuracy"}
 bad = 0
 for path in sys.argv[1:]:
     for name, stage in json.load(open(path))["stages"].items():

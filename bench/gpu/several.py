@@ -116,7 +116,8 @@ def data_parallel(check, limit_s, replicas, model, loading):
 def failure(check, limit_s, fault, code):
     """A rank that dies or stops while a graph with collectives is replayed: the others must end,
     and say which it was."""
-    flags = ["--timeout", "5", "--inject", f"{fault}:rank=1,step=20", "--no-save-model"]
+    flags = ["--batch-size", "16", "--timeout", "5", "--inject", f"{fault}:rank=1,step=6",
+             "--no-save-model"]
     _, done = run_trainer(check, limit_s, SHORT + over_nccl(check.gpus) + flags)
     fields = {"seconds": round(done.seconds, 1), "names_rank_1": "rank 1" in done.output}
     if done.code != code or not fields["names_rank_1"]:

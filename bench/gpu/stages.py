@@ -1,6 +1,7 @@
 """The stages of check.py: each a list of steps, the most telling first, planned before any
 runs."""
 import glob
+import itertools
 import json
 import os
 import pathlib
@@ -237,7 +238,7 @@ OWN_PROGRAM = "test_kernels cuda_descriptors"  # it is linked with cuDNN itself
 EMULATED_ONLY = ("test_app cuda_faults", "test_kernels cuda_conv_faults")
 # Some 300 tests, of which each would start CUDA: all of a program in one process, for so long at most.
 ONE_PROCESS, ONE_PROCESS_S = ("test_kernels ", "test_model "), 40
-LAUNCH_KERNELS = ("linear", "conv", "ops", "shapes", "step", "device")  # others launch nothing of ours
+LAUNCH_KERNELS = ("step", "ops", "shapes", "linear", "conv", "device")  # others launch nothing of ours
 
 
 def limit_of(test):
@@ -337,8 +338,8 @@ def sanitize(check, limit_s, tool, test):
 
 
 def sanitizers(check):
-    for tool in ("memcheck", "initcheck", "racecheck"):
-        for name in LAUNCH_KERNELS:
+    for tools in (("memcheck", "initcheck"), ("racecheck",)):
+        for name, tool in itertools.product(LAUNCH_KERNELS, tools):
             test = f"test_kernels cuda_{name}"
             yield Step("sanitizers", 120, lambda limit, tool=tool, test=test:
                        sanitize(check, limit, tool, test), tool=tool, test=test)

@@ -224,7 +224,7 @@ expect '"of_peak_%": 64.2,' # 200 images/s of 3.2 MFLOP, of 1 GFLOP/s
 expect '"accuracy_%": 99.12, "train_s": 0.125'
 counts 18 '"table": "sanitizers"'
 tools=$(sed -n 's/.*"sanitizers", "tool": "\([a-z]*\).*/\1/p' "$results/results.json" | uniq | xargs)
-[ "$tools" = "memcheck initcheck racecheck" ] || { echo "in the order $tools" && exit 1; }
+[[ $tools == "memcheck initcheck memcheck "*" initcheck racecheck" ]] || { echo "order: $tools" && exit 1; }
 counts 18 "fork no real" "$box/tests"
 expect '| mlp | fp16 | 1 |' "$results/tables.md"
 

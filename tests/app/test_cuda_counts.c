@@ -200,7 +200,7 @@ static void add_bench(counts *c, const char *kind, const char *iterations, bool 
 START_TEST(eager_steps_make_no_threads)
 {
     enum { STEPS = 8 };
-    const setting s = {"mlp", "off", "2", "--no-cuda-graph", "quiet"};
+    const setting s = {"mlp", "off", "2", "--no-cuda-graph", "quiet", false};
     counts c = count_steps(&s, STEPS);
     ck_assert_int_eq(c.threads, 0);
     ck_assert_int_ge(c.launches, STEPS * 2);
