@@ -79,6 +79,7 @@ static __device__ void row_loss(const loss_job &job, int i, float scale, T *dlog
     int classes = CLASSES > 0 ? CLASSES : job.in.classes, label = job.in.labels[i], best = 0;
     const float *__restrict__ row = job.in.logits + (size_t)i * (size_t)classes;
     float largest = row[0], total = 0.0f;
+    float kept[CLASSES > 0 ? CLASSES : 1]; /* known classes' exponentials, in registers */
     UNROLL
     for (int c = 1; c < classes; c++)
         if (row[c] > largest) {
@@ -86,8 +87,12 @@ static __device__ void row_loss(const loss_job &job, int i, float scale, T *dlog
             best = c;
         }
     UNROLL
-    for (int c = 0; c < classes; c++)
-        total += expf(row[c] - largest);
+    for (int c = 0; c < classes; c++) {
+        float exponential = expf(row[c] - largest);
+        if (CLASSES > 0)
+            kept[c] = exponential;
+        total += exponential;
+    }
     sum->loss += (double)logf(total) - (double)(row[label] - largest);
     float even = job.in.smoothing / (float)classes, own = 1.0f - job.in.smoothing + even;
     if (job.in.smoothing > 0.0f) {
@@ -103,7 +108,7 @@ static __device__ void row_loss(const loss_job &job, int i, float scale, T *dlog
     T *__restrict__ gradient = dlogits + (size_t)i * (size_t)classes;
     UNROLL
     for (int c = 0; c < classes; c++) {
-        float softmax = expf(row[c] - largest) / total;
+        float softmax = (CLASSES > 0 ? kept[c] : expf(row[c] - largest)) / total;
         gradient[c] = from_float<T>((softmax - (c == label ? own : even)) * scale);
     }
 }

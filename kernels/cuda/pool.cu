@@ -72,6 +72,7 @@ static __global__ void forward_kernel(pool_sizes s, const T *z, dropout drop, T 
                               load_pack<N>(window + s.channels + first),
                               load_pack<N>(window + at.row + first),
                               load_pack<N>(window + at.row + s.channels + first)};
+        float values[N];
         pack<T, N> out;
         UNROLL
         for (unsigned j = 0; j < N; j++) {
@@ -84,10 +85,16 @@ static __global__ void forward_kernel(pool_sizes s, const T *z, dropout drop, T 
                 best = value > best ? value : best;
             }
             bool stays = (kept >> (first + j) & 1u) != 0;
-            out.v[j] = from_float<T>(best > 0.0f && stays ? best * scale : 0.0f);
-            code |= to_float(out.v[j]) > 0.0f ? PASSED : 0;
+            values[j] = best > 0.0f && stays ? best * scale : 0.0f;
             all |= (pool_codes)code << (CODE_BITS * (first + j));
         }
+        UNROLL
+        for (unsigned j = 0; j < N; j += 2)
+            round_pair(values[j], values[j + 1], &out.v[j]);
+        UNROLL
+        for (unsigned j = 0; j < N; j++)
+            all |= (pool_codes)(to_float(out.v[j]) > 0.0f ? PASSED : 0)
+                   << (CODE_BITS * (first + j));
         store_pack(y + at.output + first, out);
     }
     codes[at.output / LANES] = all;
@@ -104,13 +111,20 @@ static __device__ inline void spread(const pool_sizes &s, const pool_place &at, 
     for (unsigned first = 0; first < LANES; first += N) {
         pack<T, N> in = load_pack<N>(dy + at.output + first), four[4];
         UNROLL
-        for (unsigned j = 0; j < N; j++) {
-            unsigned code = (unsigned)(all >> (CODE_BITS * (first + j)));
-            T through = from_float<T>((code & PASSED) != 0 ? to_float(in.v[j]) * scale : 0.0f);
-            sum[first + j] += to_float(through);
+        for (unsigned j = 0; j < N; j += 2) {
+            unsigned codes = (unsigned)(all >> (CODE_BITS * (first + j)));
+            bool passed[2] = {(codes & PASSED) != 0, (codes >> CODE_BITS & PASSED) != 0};
+            T through[2];
+            round_pair(passed[0] ? to_float(in.v[j]) * scale : 0.0f,
+                       passed[1] ? to_float(in.v[j + 1]) * scale : 0.0f, through);
             UNROLL
-            for (unsigned k = 0; k < 4; k++)
-                four[k].v[j] = k == (code & 3u) ? through : from_float<T>(0.0f);
+            for (unsigned i = 0; i < 2; i++) {
+                sum[first + j + i] += to_float(through[i]);
+                unsigned winner = codes >> (CODE_BITS * i) & 3u;
+                UNROLL
+                for (unsigned k = 0; k < 4; k++)
+                    four[k].v[j + i] = k == winner ? through[i] : from_float<T>(0.0f);
+            }
         }
         store_pack(window + first, four[0]);
         store_pack(window + s.channels + first, four[1]);

@@ -37,6 +37,15 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x)
     return __float2bfloat16(x);
 }
 
+struct __nv_bfloat162 {
+    __nv_bfloat16 x, y;
+};
+
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y)
+{
+    return {__float2bfloat16(x), __float2bfloat16(y)};
+}
+
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x)
 {
     return x.bits;

@@ -56,6 +56,15 @@ inline __half __float2half_rn(float x)
     return __float2half(x);
 }
 
+struct __half2 {
+    __half x, y;
+};
+
+inline __half2 __floats2half2_rn(float x, float y)
+{
+    return {__float2half(x), __float2half(y)};
+}
+
 inline unsigned short __half_as_ushort(__half x)
 {
     return x.bits;
