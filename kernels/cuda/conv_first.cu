@@ -22,6 +22,8 @@ template <unsigned SIDE> constexpr unsigned CHANNELS = SIDE == 3 ? 8 : 2;
 constexpr unsigned MAX_GROUPS = 8; /* groups of CHANNELS in the output */
 template <unsigned SIDE> constexpr unsigned MAX_CHANNELS = MAX_GROUPS *CHANNELS<SIDE>;
 
+/* Room for two strips of 26 columns and 4 groups. ptxas then spills at most 12 bytes of 3x3's
+ * backward pass (sm_90), which are read once an image, not once a row. */
 constexpr unsigned THREADS = 224;
 constexpr unsigned WARP = 32;
 constexpr unsigned PIXELS = 4; /* a thread's, when an image is fetched */
