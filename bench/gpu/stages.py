@@ -426,6 +426,22 @@ def throughput(check, limit_s, model, precision, batch):
     return fields
 
 
+def beside_ddp(check, limit_s, model, mode):
+    """What a mode costs: the same model and whole batch, on all GPUs."""
+    n = check.gpus
+    devices = ",".join(map(str, range(n)))
+    ranks = ["--nproc-per-node", str(n)]
+    flags = {"ddp": ranks, "elastic": [*ranks, "--nnodes", "1:1", "--standalone"],
+             "dp": ["--mode", "dp", "--devices", devices, "--batch-size", str(64 * n)]}[mode]
+    result = speed_of(check, limit_s, model, "bf16", 64, flags=flags)
+    speed, ddp = result["images_per_s"], None
+    for row in check.record.rows("bench"):
+        if row["step"] == f"modes {model} ddp":
+            ddp = row.get("images_per_s")
+    return {"ranks": n, "images_per_s": speed, "graph": result.get("graph"), "result": "measured",
+            "of_ddp_%": round(100 * speed / ddp) if ddp else None}
+
+
 def judged(figure, goal):
     if figure is None:
         return {"result": "measured, but no peak to hold it to: STAGES=bench"}
@@ -444,3 +460,7 @@ def bench(check, quick):
                 yield Step("throughput", 60, lambda limit, m=model, p=precision, b=batch:
                            throughput(check, limit, m, p, b), model=model, precision=precision,
                            batch=batch)
+    for model in MODEL_FLAGS if not quick else ():
+        for mode in ("ddp", "elastic", "dp"):
+            yield Step("modes", 60, lambda limit, m=model, k=mode: beside_ddp(check, limit, m, k),
+                       model=model, mode=mode)

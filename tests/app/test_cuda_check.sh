@@ -225,6 +225,8 @@ expect '"accuracy_%": 99.12, "train_s": 0.125'
 counts 18 '"table": "sanitizers"'
 tools=$(sed -n 's/.*"sanitizers", "tool": "\([a-z]*\).*/\1/p' "$results/results.json" | uniq | xargs)
 [[ $tools == "memcheck initcheck memcheck "*" initcheck racecheck" ]] || { echo "order: $tools" && exit 1; }
+counts 9 '"table": "modes"'
+[ "$(grep -cE '"mode": "(elastic|dp)".*"of_ddp_%": [1-9]' "$results/results.json")" = 6 ]
 counts 18 "fork no real" "$box/tests"
 expect '| mlp | fp16 | 1 |' "$results/tables.md"
 
