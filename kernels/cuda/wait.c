@@ -70,12 +70,16 @@ bool cuda_drain(device *dev)
 {
     const cuda_state *s = cuda_state_of(dev);
     awaited all[] = {{.stream = s->copies}, {.stream = s->stream}};
+    status_kept before;
+    status_keep(&before);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         cudaError_t code = cudaSuccess;
         if (s->given_up || s->capturing)
             return false;
-        if (all[i].stream != NULL && poll(dev, &all[i], &code) != STATUS_OK)
+        if (all[i].stream != NULL && poll(dev, &all[i], &code) != STATUS_OK) {
+            status_restore(&before);
             return false;
+        }
         if (code != cudaSuccess)
             (void)cudaGetLastError(); /* failed work does not hang */
     }

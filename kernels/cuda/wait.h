@@ -15,8 +15,7 @@ status cuda_wait_stream(device *dev, cudaStream_t stream, const char *what);
 status cuda_wait_event(device *dev, cudaEvent_t event, const char *what);
 
 /* Waits for all enqueued work, before something is freed that the GPU may use. False: the work
- * hangs, and freeing would hang too. Does not change the thread's error message, unless
- * dev->interrupted does. */
+ * hangs, and freeing would hang too. Does not change the thread's error message. */
 bool cuda_drain(device *dev);
 
 /* accelerator_ops.recover */

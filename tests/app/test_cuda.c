@@ -450,6 +450,21 @@ START_TEST(devices_by_the_machines_numbers)
 }
 END_TEST
 
+/* In one process, of whatever thread, and though the others' errors and closing come after it. */
+START_TEST(the_call_that_failed_is_named)
+{
+    setenv("MNIST_DDP_EMULATED_FAIL", "ncclSend:2:3", 1);
+    program p = program_mnist("--device", "cuda", "--model", "mlp", "--mode=dp", "--devices=0,1",
+                              "--limit", "40", "--batch-size", "8", "--epochs", "1", "--quiet",
+                              "--run-dir", test_folder_path("one"), NULL);
+    unsetenv("MNIST_DDP_EMULATED_FAIL");
+    ck_assert_int_ne(p.exit_code, 0);
+    ASSERT_FACTS(p.err, "send: internal error (3)");
+    ck_assert_msg(strstr(p.err, "is broken since") == NULL, "%s", p.err);
+    program_close(&p);
+}
+END_TEST
+
 int main(void)
 {
     if (!cuda_choose())
@@ -480,5 +495,9 @@ int main(void)
     tcase_add_checked_fixture(modes, test_folder_clean, NULL);
     add_cases(modes, modes_equal_one_process, 2 * N_MODES, missing_for_mode);
     add_cases(modes, phases_come_from_the_stream, 3, missing_for_phases);
+    TCase *failures = suite_case(suite, "failures", 120);
+    tcase_add_checked_fixture(failures, test_folder_clean, NULL);
+    suite_add_all(failures, the_call_that_failed_is_named, 3,
+                  cuda_is_real() ? "a real device cannot be told to fail" : NULL);
     return test_folder_close(suite_run(suite));
 }
