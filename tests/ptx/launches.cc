@@ -47,19 +47,6 @@ bool is_line(extent e)
 #pragma GCC visibility push(hidden)
 extern "C" {
 
-void **__cudaRegisterFatBinary(void *);
-void __cudaRegisterFatBinaryEnd(void **);
-void __cudaUnregisterFatBinary(void **);
-void __cudaRegisterFunction(void **, const char *host, char *, const char *symbol, int, void *,
-                            void *, void *, void *, int *);
-unsigned __cudaPushCallConfiguration(extent blocks, extent threads, size_t shared_bytes,
-                                     cudaStream_t stream);
-cudaError_t __cudaPopCallConfiguration(extent *blocks, extent *threads, size_t *shared_bytes,
-                                       cudaStream_t *stream);
-cudaError_t __cudaGetKernel(const ptx::kernel **out, const void *host);
-cudaError_t __cudaLaunchKernel(const ptx::kernel *kernel, extent blocks, extent threads,
-                               void **arguments, size_t shared_bytes, cudaStream_t stream);
-
 void **__cudaRegisterFatBinary(void *)
 {
     static void *handle;

@@ -14,13 +14,7 @@ import run
 BARRIER = "    __syncthreads();\n"
 SHARED, RACE, BOUNDS = r"race: |nobody wrote", "race: reads", "out of bounds"
 ALIGNMENT, WRONG = "misaligned", r":F:"
-TESTS = {  # of a file's kernels
-    "clip": "test_kernels cuda_ops", "conv_first": "test_kernels cuda_conv",
-    "conv_sums": "test_kernels cuda_conv", "linear_epilogue": "test_kernels cuda_linear",
-    "loss": "test_kernels cuda_ops", "optimizer": "test_kernels cuda_ops",
-    "pool": "test_kernels cuda_conv", "skinny_linear": "test_kernels cuda_linear",
-    "step": "test_kernels cuda_step",
-}
+TEST, CONVOLUTIONS = "test_kernels cuda_shapes", "test_kernels cuda_conv"
 FENCED = "    __threadfence();\n" + BARRIER + "    if"
 SUMS, CLEARING = "    float sums[OUTPUTS] = {};", "    for (unsigned c = threadIdx.x"
 FETCH = "        fetch_image(l, x, image + l.step, &pixels);\n        const float *from"
@@ -54,7 +48,7 @@ MUTANTS = [  # the file, what is replaced, by what, how it must end
 
 
 def try_one(number, mutant):
-    """What noticed it; NULL if nothing did."""
+    """What noticed it; None if nothing did."""
     name, old, new, expected = mutant
     source = next(s for s in run.sources() if s.stem == name)
     text = source.read_text()
@@ -67,7 +61,8 @@ def try_one(number, mutant):
     changed.write_text(text.replace(old, new))
     part = run.compile_kernels(changed, "sm_90", folder / "part")
     run.build("sm_90", folder, {name: part})
-    code, output = run.run_test(TESTS[name], folder)
+    test = CONVOLUTIONS if name.startswith("conv") else TEST
+    code, output = run.run_test(test, folder)
     found = re.search(rf".*({expected}).*", output)
     return found.group() if found and code != 0 else None
 
