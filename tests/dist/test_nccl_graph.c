@@ -239,8 +239,9 @@ static status use_alone(alone *a)
 static status nccl_alone(process_group *group, int rank, int world_size, void *arg)
 {
     (void)group;
-    (void)arg;
     const module *cuda = NULL;
+    const bool *aborts = arg;
+    uint32_t aborted = 0;
     store_server *server = NULL;
     alone a = {.dev = ranks_device(), .count = COUNT};
     TRY(module_open("cuda", &cuda));
@@ -255,17 +256,22 @@ static status nccl_alone(process_group *group, int rank, int world_size, void *a
                                      .rank = rank,
                                      .world_size = world_size,
                                      .timeout_ms = 30000,
-                                     .device = a.dev};
+                                     .device = a.dev,
+                                     .aborted = &aborted};
     group_setup setup = {.options = &options, .prefix = "pg/1/", .one_host = true};
     status st = store_create(&where, &options.store);
     if (st == STATUS_OK)
         st = cuda->process_group->create(&setup, &a.self);
-    if (st == STATUS_OK)
+    if (st == STATUS_OK && !*aborts)
         st = use_alone(&a);
     if (st == STATUS_OK)
         st = cuda->process_group->check(a.self);
+    if (st == STATUS_OK && *aborts)
+        cuda->process_group->abort(a.self, "a test");
     if (a.self != NULL)
         cuda->process_group->destroy(a.self);
+    if (st == STATUS_OK && (aborted != 0) != *aborts)
+        st = FAIL(STATUS_INVALID, "aborted is %u", aborted);
     a.dev->ops->free(a.dev, a.in);
     a.dev->ops->free(a.dev, a.out);
     store_destroy(options.store);
@@ -275,7 +281,8 @@ static status nccl_alone(process_group *group, int rank, int world_size, void *a
 
 START_TEST(nccl_of_one_rank)
 {
-    nccl_run(1, nccl_alone, NULL);
+    bool aborts = _i == 1;
+    nccl_run(1, nccl_alone, &aborts);
 }
 END_TEST
 
@@ -285,7 +292,7 @@ int main(void)
         return TEST_SKIPPED;
     Suite *suite = suite_create("nccl_graph");
     TCase *core = suite_case(suite, "core", 120);
-    tcase_add_test(core, nccl_of_one_rank);
+    tcase_add_loop_test(core, nccl_of_one_rank, 0, 2);
     nccl_add_worlds(core, graphs_are_replayed, NCCL_N_WORLDS, 1);
     suite_add(core, host_memory_is_refused_in_a_recording, 0, nccl_lacks_gpus(2));
     return suite_run(suite);

@@ -90,6 +90,43 @@ START_TEST(evaluation_keeps_the_scale)
 }
 END_TEST
 
+/* Two ranks; `peers` is what the other one adds to the offer. */
+static void offer_and_take(step_state *state, const step_vote *vote, int64_t step, double peers)
+{
+    step_plan plan = {.step = step, .commit_from = vote->loss_sum, .commit_anew = step == 5};
+    *vote->wish = 0.25f;
+    step_begin(&plan, state, NULL);
+    *(double *)vote->loss_sum += 2;
+    step_offer(vote, state);
+    state->commit.offer[0] += 1;
+    state->commit.offer[1] += peers;
+    step_take(vote, state);
+}
+
+/* Steps 5 and 6 are taken. Of step 7 the other rank has offered nothing, or garbage has come, or
+ * this rank was to abort: it and all that follow are not, and nobody's wish is heard. */
+START_TEST(a_step_is_taken_if_all_offer_it)
+{
+    static const double peers[] = {0, (double)NAN, 6, 7};
+    uint32_t aborted = 0;
+    double loss_sum = 100;
+    float wish = 0;
+    step_state state = {.commit = {.loss = 9, .images = 9, .steps = 9}};
+    const step_vote vote = {&aborted, &loss_sum, &wish, .images = 16, .world_size = 2};
+    offer_and_take(&state, &vote, 5, 5);
+    offer_and_take(&state, &vote, 6, 6);
+    ck_assert(!step_is_skipped(&state) && wish > 0);
+    aborted = _i == 3;
+    for (int64_t step = 7; step < 9; step++) {
+        offer_and_take(&state, &vote, step, step == 7 ? peers[_i] : 8);
+        ck_assert(step_is_skipped(&state) && !(wish > 0));
+        ck_assert_int_eq(state.commit.steps, 2);
+        ck_assert_int_eq(state.commit.images, 32);
+        ck_assert(fabs(state.commit.loss - 6) < 1e-12);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("step");
@@ -99,5 +136,6 @@ int main(void)
     tcase_add_test(core, skipped_steps_do_not_count);
     tcase_add_test(core, the_wish_to_stop_goes_where_it_leaves);
     tcase_add_test(core, evaluation_keeps_the_scale);
+    tcase_add_loop_test(core, a_step_is_taken_if_all_offer_it, 0, 4);
     return suite_run(suite);
 }
