@@ -330,7 +330,7 @@ works test
 : >"$box/tuned"
 exits 0 QUICK=1 STAGES="first test bench"
 counts 18 autotune "$box/tuned" # of bench: what had passed, and three of the tests, was not run again
-counts 5 fork "$box/tests"
+counts 6 fork "$box/tests"
 : >"$box/tests"
 exits 0 QUICK=1 STAGES=test COMMIT=def456 # another commit: nothing of that counts
 counts 8 "fork no real" "$box/tests"
