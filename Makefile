@@ -41,10 +41,11 @@ test-torch: configure ## the tests that need PyTorch (makes a venv of its own, s
 	@cd $(BUILD) && TORCH_PYTHON=$(CURDIR)/bench/venv/bin/python ctest --output-on-failure -R "torch|tensorboard"
 
 test-ptx: configure ## the kernels' PTX for three architectures, executed (minutes; no GPU)
-	@cmake --build $(BUILD) --target test_kernels test_model test_dist ptx_simulator mnist_ddp_cuda_emulated
+	@cmake --build $(BUILD) --target test_programs
 	@BUILD_DIR=$(BUILD) $(PYTHON) -B tests/ptx/run.py || test $$? -eq 77
 
-ptx-mutants: test-ptx ## kernels broken in one place each: that test-ptx would notice (minutes)
+ptx-mutants: configure ## break the kernels in one place each, and see test-ptx notice (minutes)
+	@cmake --build $(BUILD) --target test_programs
 	@BUILD_DIR=$(BUILD) $(PYTHON) -B tests/ptx/mutants.py
 
 conformance: configure ## every operation on every backend, as a table (some minutes)

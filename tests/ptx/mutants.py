@@ -14,7 +14,8 @@ import run
 BARRIER = "    __syncthreads();\n"
 SHARED, RACE, BOUNDS = r"race: |nobody wrote", "race: reads", "out of bounds"
 ALIGNMENT, WRONG = "misaligned", r":F:"
-TEST, CONVOLUTIONS = "test_kernels cuda_shapes", "test_kernels cuda_conv"
+TESTS = {"clip": ("cuda_ops",), "conv_first": ("cuda_conv",), "conv_sums": ("cuda_conv",),
+         "pool": ("cuda_shapes", "cuda_conv")}  # of a file's kernels; else cuda_shapes alone
 FENCED = "    __threadfence();\n" + BARRIER + "    if"
 SUMS, CLEARING = "    float sums[OUTPUTS] = {};", "    for (unsigned c = threadIdx.x"
 FETCH = "        fetch_image(l, x, image + l.step, &pixels);\n        const float *from"
@@ -36,7 +37,7 @@ MUTANTS = [  # the file, what is replaced, by what, how it must end
     ("conv_first", PUT + "    " + BARRIER + FETCH, PUT + FETCH, SHARED),
     ("conv_first", "tile = tile == tiles ? tiles + MAX_PIXELS : tiles;", "", SHARED),
     ("conv_first", "here ? 0 : to_next", "0", WRONG + "|" + BOUNDS),
-    ("step", "if (job.aligned) {", "if (true) {", ALIGNMENT),
+    ("step", "if (job.aligned) {", "if (true) {", ALIGNMENT + "|" + WRONG),
     ("step", BARRIER, "", SHARED),
     ("clip", BARRIER, "", SHARED),
     ("conv_sums", LANE, "    if (lane > 30) return;\n" + LANE, "divergence"),
@@ -61,15 +62,19 @@ def try_one(number, mutant):
     changed.write_text(text.replace(old, new))
     part = run.compile_kernels(changed, "sm_90", folder / "part")
     run.build("sm_90", folder, {name: part})
-    test = CONVOLUTIONS if name.startswith("conv") else TEST
-    code, output = run.run_test(test, folder)
-    found = re.search(rf".*({expected}).*", output)
-    return found.group() if found and code != 0 else None
+    for test in TESTS.get(name, ("cuda_shapes",)):
+        code, output = run.run_test(f"test_kernels {test}", folder)
+        found = re.search(rf".*({expected}).*", output)
+        if found and code != 0:
+            return found.group()
+    return None
 
 
 def main():
     chosen = [int(word) for word in sys.argv[1:]] or range(len(MUTANTS))
     missed = []
+    if not run.settings()[0]:
+        sys.exit("mutants.py: no nvcc, or this build is for a sanitizer")
     for number in chosen:
         noticed = try_one(number, MUTANTS[number])
         missed += [number] if noticed is None else []

@@ -180,10 +180,10 @@ def read_table():
 
 def write_table(version, rows):
     lines = [f"# {version}", f"# What run.py --write found: {'/'.join(COLUMNS)} (bytes, blocks).",
-             f"# {'kernel':43}" + "".join(f"  {a:16}" for a in ARCHITECTURES).rstrip()]
+             f"# {'kernel':42}" + "".join(f"  {a:16}" for a in ARCHITECTURES).rstrip()]
     for title, cells in sorted(rows.items()):
         words = ["/".join(map(str, cells[a])) if a in cells else "-" for a in ARCHITECTURES]
-        lines.append((f"{title:45}" + "".join(f"  {word:16}" for word in words)).rstrip())
+        lines.append((f"{title:44}" + "".join(f"  {word:16}" for word in words)).rstrip())
     TABLE.write_text("\n".join(lines) + "\n")
 
 

@@ -327,7 +327,8 @@ class Function:
 class Module:
     """A file of PTX."""
     TOKEN = re.compile(r"""\s*(?:
-        \.loc[ ](?P<file>\d+)[ ](?P<line>\d+)[^\n]*\n |
+        \.loc[ ](?P<file>\d+)[ ](?P<line>\d+)[^\n]*?
+            (?:inlined_at[ ](?P<by>\d+)[ ](?P<at>\d+)[^\n]*)?\n |
         \.(?:version|target|address_size|file)[^\n]*\n |
         (?P<head>(?:\.(?:visible|weak|extern)\s+)?\.(?:entry|func)\b[^{;]*)(?P<end>[{;]) |
         (?P<label>[$\w]+): | (?P<brace>[{}]) |
@@ -340,7 +341,8 @@ class Module:
         self.calls, self.shared, self.constants = set(), {}, []
         text = self.path.read_text()
         self.files = {n: name.rsplit("/", 1)[-1]
-                      for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', text)}
+                      for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', text)
+                      if "/include/" not in name}  # else CUDA's own
         text = re.sub(r"//[^\n]*", "", text.split("\t.section")[0]).replace("\t", " ")
         at, line, function, depth = 0, 1, None, 0
         while found := self.TOKEN.match(text, at):
@@ -362,8 +364,10 @@ class Module:
             function.code.append(brace if depth or brace == "{" else "}")
             function = function if depth else None
         elif found.group("file"):
-            if function and found.group("line") != "0":
-                function.where = f"{self.files[found.group('file')]}:{found.group('line')}"
+            places = [(found.group(f), found.group(n)) for f, n in (("file", "line"), ("by", "at"))]
+            own = [f"{self.files[f]}:{n}" for f, n in places if f in self.files and n != "0"]
+            if function and own:
+                function.where = own[0]
         elif label := found.group("label"):
             function.code.append(f"{name_of(label)}:;")
             function.begin_block()
