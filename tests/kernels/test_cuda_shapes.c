@@ -201,16 +201,36 @@ static void run_cast(scene *s, const void *row)
     free(host);
 }
 
+/* Numbers that all types have. */
+static void run_widen(scene *s, const void *row)
+{
+    const cast_row *r = row;
+    float *host = random_floats(1, r->count, 1.0f);
+    for (size_t i = 0; i < r->count; i++)
+        host[i] = (float)((int)(i * 37 % 201) - 100) / 2;
+    const void *from = put(s, add(s, ACTIVATIONS, IS_READ, r->count, r->first), host);
+    float *to = exact_result(s, FLOATS, r->count, 0);
+    if (is_cuda(s->dev))
+        ok(s->dev->ops->accelerator->widen(s->dev, s->dev->precision, from, r->count, to));
+    else
+        memcpy(to, from, sizeof *host * r->count);
+    free(host);
+}
+
 /* clang-format off */
 typedef struct optimizer_row {
     size_t count, shift;
     float scale; /* of the loss; 0: it is not scaled */
     size_t broken; /* gradient broken - 1 is no number; 0: all are */
+    bool ended;    /* a step was not committed */
 } optimizer_row;
 static const optimizer_row OPTIMIZERS[] = {
-    {1, 0, 0, 0},   {3, 0, 0, 0},   {4, 0, 1024, 0}, {5, 0, 1024, 5},    {6, 1, 1024, 1},
-    {511, 0, 0, 0}, {513, 2, 0, 0}, {515, 3, 8, 0},  {1026, 0, 1024, 0}, {1026, 1, 2, 513},
-    {4099, 0, 2, 4099}, {40001, 0, 1024, 0}, {40003, 1, 0, 0},
+    {.count = 1}, {.count = 3}, {.count = 4, .scale = 1024},
+    {.count = 5, .scale = 1024, .broken = 5}, {.count = 6, .shift = 1, .scale = 1024, .broken = 1},
+    {.count = 511}, {.count = 513, .shift = 2}, {.count = 515, .shift = 3, .scale = 8},
+    {.count = 1026, .scale = 1024}, {.count = 1026, .shift = 1, .scale = 2, .broken = 513},
+    {.count = 4099, .scale = 2, .broken = 4099}, {.count = 40001, .scale = 1024},
+    {.count = 40003, .shift = 1}, {.count = 9, .ended = true},
 };
 /* clang-format on */
 
@@ -247,6 +267,7 @@ static void run_optimizer(scene *s, const void *row)
     bool scaled = r->scale > 0 && is_cuda(s->dev);
     step_state state = {.plan = {.step = 7, .lr = 0.1f, .scale_loss = scaled},
                         .scaling.scale = r->scale,
+                        .commit.ended = r->ended,
                         .adam_step_size = 1e-3f,
                         .adam_correction2_sqrt = 0.1f};
     float *host = random_floats(11, r->count, scaled ? r->scale : 1.0f);
@@ -259,7 +280,7 @@ static void run_optimizer(scene *s, const void *row)
         optimizer_slice slice = {.param = optimizer_array(s, r), .grad = grad, .count = r->count};
         slice.state1 = which == SGD ? NULL : optimizer_array(s, r);
         slice.state2 = which < ADAM ? NULL : optimizer_array(s, r);
-        if (r->broken == 0 || is_cuda(s->dev))
+        if ((r->broken == 0 && !r->ended) || is_cuda(s->dev))
             optimize(s->dev, which, &slice, d_state);
         ok(s->dev->ops->download(s->dev, &after, d_state, sizeof after));
         note(s, is_cuda(s->dev) ? after.scaling.overflow : r->broken > 0, 0);
@@ -294,7 +315,15 @@ static const begin_row BEGINNINGS[] = {
 };
 /* clang-format on */
 
-/* Its own begins no step with a scaled loss. */
+/* The reference device's own begins no step with a scaled loss. */
+static void begin(const scene *s, const step_plan *plan, step_state *state, float *flag)
+{
+    if (is_cuda(s->dev))
+        ok(s->dev->ops->begin_step(s->dev, plan, state, flag));
+    else
+        step_begin(plan, state, flag);
+}
+
 static void run_begin(scene *s, const void *row)
 {
     const begin_row *r = row;
@@ -304,10 +333,7 @@ static void run_begin(scene *s, const void *row)
     float flag = -1, *d_flag = put_new(s, &flag, sizeof flag), *to = r->has_flag ? d_flag : NULL;
     const double *loss_sum = put_new(s, &r->loss_sum, sizeof r->loss_sum);
     plan.loss_sum = r->loss_sum == 0 ? NULL : loss_sum;
-    if (is_cuda(s->dev))
-        ok(ops->begin_step(s->dev, &plan, d_state, to));
-    else
-        step_begin(&plan, d_state, to);
+    begin(s, &plan, d_state, to);
     ok(ops->download(s->dev, &state, d_state, sizeof state));
     ok(ops->download(s->dev, &flag, d_flag, sizeof flag));
     ck_assert_mem_eq(&state.plan, &plan, sizeof plan);
@@ -318,6 +344,53 @@ static void run_begin(scene *s, const void *row)
     note(s, state.scaling.overflow, 0);
     note(s, (double)state.adam_step_size, 1e-6);
     note(s, (double)state.adam_correction2_sqrt, 1e-6);
+}
+
+/* clang-format off */
+typedef struct commit_row {
+    step_plan plan;
+    double others[2]; /* what other ranks add to the offer */
+    uint32_t aborted, ended;
+} commit_row;
+static const commit_row COMMITS[] = {
+    {.plan = {.step = 5, .commit_anew = true}, .others = {1, 5}},
+    {.plan = {.step = 6, .scale_loss = true}, .others = {1, 6}},
+    {.plan = {.step = 7}, .others = {1, 0}}, {.plan = {.step = 7}, .others = {NAN, NAN}},
+    {.plan = {.step = 7}, .others = {1, 7}, .aborted = 1},
+    {.plan = {.step = 8, .scale_loss = true}, .others = {1, 16}, .ended = 1},
+};
+/* clang-format on */
+
+static void run_commit(scene *s, const void *row)
+{
+    const commit_row *r = row;
+    const device_ops *ops = s->dev->ops;
+    const accelerator_ops *own = ops->accelerator;
+    double loss = 100, *d_loss = put_new(s, &loss, sizeof loss);
+    float wish = 0.25f, *d_wish = put_new(s, &wish, sizeof wish);
+    step_state state = {.scaling = {.scale = 64},
+                        .commit = {.loss = 9, .images = 9, .steps = 9, .ended = r->ended}};
+    step_state *d_state = put_new(s, &state, sizeof state);
+    step_vote vote = {put_new(s, &r->aborted, sizeof r->aborted), d_loss, d_wish, 16, 2};
+    step_plan plan = r->plan;
+    plan.commit_from = d_loss;
+    begin(s, &plan, d_state, NULL);
+    loss += 2;
+    ok(ops->upload(s->dev, d_loss, &loss, sizeof loss));
+    own != NULL ? ok(own->commit_offer(s->dev, &vote, d_state)) : step_offer(&vote, d_state);
+    ok(ops->download(s->dev, &state, d_state, sizeof state));
+    for (int i = 0; i < 2; i++)
+        state.commit.offer[i] += r->others[i];
+    ok(ops->upload(s->dev, d_state, &state, sizeof state));
+    own != NULL ? ok(own->commit_take(s->dev, &vote, d_state)) : step_take(&vote, d_state);
+    ok(ops->download(s->dev, &state, d_state, sizeof state));
+    ok(ops->download(s->dev, &wish, d_wish, sizeof wish));
+    note(s, (double)wish, 0);
+    note(s, state.commit.loss, 0);
+    note(s, (double)state.commit.images, 0);
+    note(s, (double)state.commit.steps, 0);
+    note(s, state.commit.ended, 0);
+    note(s, state.scaling.good_steps, 0);
 }
 
 /* clang-format off */
@@ -572,9 +645,10 @@ static const struct {
     {name " fp16", run, ROWS(table), PRECISION_F16}
 #define IN_ALL_TYPES(name, run, table) {name, run, ROWS(table), PRECISION_F32}, \
     IN_HALF_TYPES(name, run, table)
-    IN_HALF_TYPES("cast", run_cast, CASTS),
+    IN_HALF_TYPES("cast", run_cast, CASTS), IN_HALF_TYPES("widen", run_widen, CASTS),
     {"optimizer", run_optimizer, ROWS(OPTIMIZERS), PRECISION_F32},
     {"begin_step", run_begin, ROWS(BEGINNINGS), PRECISION_F32},
+    {"commit", run_commit, ROWS(COMMITS), PRECISION_F32},
     IN_ALL_TYPES("gather", run_gather, GATHERS), IN_ALL_TYPES("pool", run_pool, POOLS),
     IN_ALL_TYPES("epilogue", run_finish, FINISHES), IN_ALL_TYPES("linear", run_linear, LINEARS),
     IN_ALL_TYPES("loss", run_loss, LOSSES),

@@ -186,6 +186,18 @@ inline uint32_t with_bits(uint32_t value, uint32_t into, uint32_t at, uint32_t c
     return (into & ~mask) | (at < 32 ? value << at & mask : 0);
 }
 
+/* Four bytes, each chosen by a nibble of `how`: its lowest bits say which, the highest that all of the
+ * byte is that one's sign. */
+inline uint32_t permuted(uint64_t bytes, uint32_t how)
+{
+    uint32_t out = 0;
+    for (int k = 0; k < 4; k++) {
+        uint32_t nibble = how >> 4 * k & 15, byte = bytes >> 8 * (nibble & 7) & 255;
+        out |= (nibble < 8 ? byte : byte < 128 ? 0 : 255) << 8 * k;
+    }
+    return out;
+}
+
 } // namespace ptx
 
 #endif

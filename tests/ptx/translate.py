@@ -63,6 +63,7 @@ ROWS = [
     ("shf.l.wrap", "T", "b32", "(uint64_t({b}) << 32 | {a}) << ({c} & 31) >> 32"),
     ("bfi", "T", "b32", "with_bits({a}, {b}, {c:u32} & 255, {d:u32} & 255)"),
     ("bfe", "T", "u32", "({b} & 255) < 32 ? {a} >> ({b} & 255) & low_bits({c} & 255) : 0"),
+    ("prmt", "T", "b32", "permuted(uint64_t({b}) << 32 | {a}, {c})"),
     ("clz", "u32", "b64", "{a} == 0 ? 64 : __builtin_clzll({a})"),
     ("selp", "T", "subf", "{c:pred} ? {a} : {b}"),
     ("setp.num", "pred", "f", "{a} == {a} && {b} == {b}"),
@@ -98,6 +99,9 @@ CONVERSIONS = [  # to the first type, {a} is of the second
     (r"cvt\.f32\.bf16", "__bfloat162float({{{a:b16}}})"),
     (r"cvt\.rn\.f16\.f32", "__float2half({a}).bits"),
     (r"cvt\.rn\.bf16\.f32", "__float2bfloat16({a}).bits"),
+    (r"cvt\.rn\.f16x2\.f32", "uint32_t(__float2half({a}).bits) << 16 | __float2half({b}).bits"),
+    (r"cvt\.rn\.bf16x2\.f32",
+     "uint32_t(__float2bfloat16({a}).bits) << 16 | __float2bfloat16({b}).bits"),
     (r"cvt\.sat\.f32\.f32", "{a} > 0 ? ({a} < 1 ? {a} : 1.0f) : 0.0f"),
     (rf"cvt\.rzi\.({INTEGER}|f64)\.f\d+", "clamped<{T}>(trunc{f}({a}))"),
     (rf"cvt\.rni\.({INTEGER}|f64)\.f\d+", "clamped<{T}>(nearbyint{f}({a}))"),
@@ -265,7 +269,8 @@ class Function:
             raise Unknown(opcode)
         wide = f"{kind[0]}{2 * bits(kind)}"
         result = {"T": kind, "W": wide}.get(result, result)
-        to_type = "uint16_t" if result in ("f16", "bf16") else c_type(result)
+        packed = {"f16": "uint16_t", "bf16": "uint16_t", "f16x2": "uint32_t", "bf16x2": "uint32_t"}
+        to_type = packed.get(result) or c_type(result)
         words = dict(zip("abcd", (Operand(self, o, kind) for o in operands[1:])))
         value = expression.format(
             **words, T=to_type, n=bits(kind), f="f" if kind == "f32" else "",
