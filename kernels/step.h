@@ -63,11 +63,10 @@ typedef struct step_commit {
 } step_commit;
 
 typedef struct step_vote {
-    const uint32_t
-        *aborted; /* host memory that the device reads: set before what hangs is aborted */
-    const double *loss_sum; /* the plan's commit_from */
-    float *wish;            /* what ranks wish, which came with the gradients */
-    int64_t images;         /* of all ranks in the step */
+    const uint32_t *aborted; /* host memory, set before what hangs is aborted */
+    const double *loss_sum;  /* the plan's commit_from */
+    float *wish;             /* what ranks wish, which came with the gradients */
+    int64_t images;          /* of all ranks in the step */
     int world_size;
 } step_vote;
 
