@@ -477,7 +477,7 @@ static status draw_parameters(const network *net, float *host)
 }
 
 /* New memory costs more than to draw into it: the gradients have room that nobody needs yet. */
-static status init_parameters(network *net)
+status network_draw(network *net)
 {
     size_t size_bytes = sizeof(float) * net->count;
     bool on_host = net->dev->stream == NULL;
@@ -515,7 +515,7 @@ status network_create(device *dev, const network_options *options, network **out
     if (st == STATUS_OK)
         st = dev->ops->alloc(dev, sizeof *net->totals, (void **)&net->totals);
     if (st == STATUS_OK && options->shard == 0)
-        st = init_parameters(net);
+        st = network_draw(net);
     if (st != STATUS_OK) {
         network_destroy(net);
         return st;

@@ -100,6 +100,9 @@ int network_eval_batch(const device *dev);
 status network_create(device *dev, const network_options *options, network **out);
 void network_destroy(network *net);
 
+/* Its parameters become the initial weights again; options.shard is 0. */
+status network_draw(network *net);
+
 /* Once, for options.shard > 0 and before all else: the initial weights are drawn, unit by unit. */
 status network_shard(network *net, const network_sharding *how);
 

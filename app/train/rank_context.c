@@ -265,8 +265,8 @@ static status open_network(rank_context *rank)
     settings.gradients = rank->gradients;
     settings.parameters = rank->parameters;
     if (rank->net != NULL && network_max_batch(rank->net) == settings.max_batch)
-        return STATUS_OK;
-    network_destroy(rank->net); /* the ranks of another round have other batches */
+        return network_draw(rank->net); /* as if it were new */
+    network_destroy(rank->net);         /* the ranks of another round have other batches */
     rank->net = NULL;
     return network_create(rank->dev, &settings, &rank->net);
 }
