@@ -315,6 +315,9 @@ static status share_standing(training *t, int root)
                                    root, NULL);
 }
 
+/* Not 0, which may be what an aborted collective leaves. */
+enum { FIRST_REFUSED = -1, FIRST_DID = 1 };
+
 /* Rank 0 does it, and the others give or take what they have of its state; if it fails, rank 0 says
  * why, and the others end with `refusal`. */
 static status first_does(training *t, status (*does)(training *), const char *refusal)
@@ -325,7 +328,7 @@ static status first_does(training *t, status (*does)(training *), const char *re
         TRY(strategy_serve_state(state));
     status st = t->rank.place.rank == 0 ? does(t) : STATUS_OK;
     status_keep(&why);
-    int64_t done = st == STATUS_OK;
+    int64_t done = st == STATUS_OK ? FIRST_DID : FIRST_REFUSED;
     status told = t->rank.place.rank == 0 ? strategy_end_state(state) : STATUS_OK;
     if (told == STATUS_OK)
         told = process_group_broadcast(t->rank.group, &done, 1, DTYPE_I64, 0, NULL);
@@ -334,7 +337,7 @@ static status first_does(training *t, status (*does)(training *), const char *re
         return st;
     }
     TRY(told);
-    t->refused = done == 0;
+    t->refused = done == FIRST_REFUSED;
     return t->refused ? FAIL(STATUS_PEER, "%s", refusal) : STATUS_OK;
 }
 
@@ -642,6 +645,7 @@ static status begin(training *t)
     TRY(go_on_from(t, root));
     t->trainer.began = t->trainer.at;
     strategy_commit_begin(rank->strategy);
+    TRY(strategy_commit_confirm(rank->strategy, 0));
     t->runs = true;
     return log_opening(t);
 }

@@ -252,6 +252,7 @@ static status test_on(trainer *t, const dataset *set, float *logits, evaluation 
     timeline *time = &t->rank->timeline;
     TRY(timeline_enter(time, MOMENT_EVALUATION));
     TRY(evaluate(t->rank, set, logits, out));
+    TRY(strategy_commit_confirm(t->rank->strategy, t->at.step - t->began.step));
     return timeline_enter(time, MOMENT_BETWEEN);
 }
 
