@@ -190,6 +190,7 @@ status strategy_committed(const strategy *s, step_commits *out); /* after all th
  * aborts a collective, the others may get garbage from it; that rank does not come here. Nothing to
  * do where the host is in each step. */
 status strategy_commit_confirm(strategy *s, int64_t steps);
+
 /* After a failure, also of later work on the device: returns `st`, or the status of a replica that
  * knows more, with its message. */
 status strategy_explain(strategy *s, status st);
