@@ -465,19 +465,20 @@ static status rounds_finish(training *t)
 /* Keeps the state after the last completed step; the rank is still open. */
 static status rounds_keep(training *t)
 {
-    position at = t->trainer.at;
+    position at = t->trainer.began;
     step_graphs_close(&t->trainer.graphs); /* they hold the communicator that is to end */
     rank_context_close_group(&t->rank);
     TRY(recover(&t->rank));
     if (!t->runs) /* the round has not begun: what was kept before it still counts */
         return STATUS_OK;
-    const position *began = &t->trainer.began;
     step_commits commit;
     TRY(strategy_committed(t->rank.strategy, &commit));
-    at.step = began->step + commit.steps;
-    at.step_in_epoch = began->step_in_epoch + commit.steps;
-    at.epoch_loss = began->epoch_loss + commit.loss;
-    at.epoch_samples = began->epoch_samples + commit.images;
+    at.step += commit.steps;
+    at.step_in_epoch += commit.steps;
+    at.epoch_loss += commit.loss;
+    at.epoch_samples += commit.images;
+    if (t->trainer.records.late.number <= at.step) /* else it has not been taken */
+        (void)run_records_say(&t->trainer.records);
     if (commit.images > 0) /* else the epoch has not begun in this round */
         at.epoch_s =
             clock_seconds(clock_now_ns() - t->trainer.epoch_began_ns - t->trainer.tested_ns);

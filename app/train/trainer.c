@@ -333,8 +333,11 @@ static status follow_step(trainer *t, int step, int steps)
     if (last && t->at.epoch + 1 < t->epochs)
         TRY(loader_draw_epoch(rank->loader, fault_order(&t->fault, t->at.epoch + 1)));
     TRY(publish_step(t, step, steps));
-    if (rank->link != NULL) /* whoever is rank 0 next continues them */
+    if (rank->link != NULL) { /* whoever is rank 0 next continues them */
+        if (now)
+            TRY(run_records_say(&t->records));
         run_records_keep(&t->records);
+    }
     TRY(look_at_stop(t, now ? PREEMPT_NOW : PREEMPT_CHEAPLY));
     if (!last && !preempt_ends_round(&rank->stop) &&
         interval_is_due_after_steps(&rank->settings.eval_every, t->at.step))

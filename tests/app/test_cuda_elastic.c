@@ -143,6 +143,30 @@ START_TEST(a_lost_rank_leaves_the_bits)
 }
 END_TEST
 
+/* Rank 0 has not yet read the fourth step's loss when the fifth is lost. */
+START_TEST(a_lost_rank_takes_no_line)
+{
+    static const int next[] = {0, 2};
+    elastic_agent agent;
+    test_folder_remove("part");
+    elastic_agent_open(WORDS("train", ON_GPUS, "--model", "mlp", "--epochs", "1", "--limit", "24",
+                             "--no-cuda-graph", "--log-interval", "3", "--inject",
+                             "stop:rank=1,step=5"),
+                       &agent);
+    elastic_agent_begin(&agent, RANKS, 2);
+    program_await(&agent.ranks[1].p, "SIGSTOP");
+    clock_sleep_ms(200);
+    elastic_agent_say(&agent, 0, ELASTIC_LEAVE);
+    elastic_agent_await_left(&agent, 0);
+    ck_assert_int_eq(agent.ranks[0].step, 4);
+    kill(agent.ranks[1].p.pid, SIGKILL);
+    elastic_agent_await_end(&agent, 1);
+    end_well(&agent, next, 2);
+    elastic_agent_close(&agent);
+    ck_assert_int_eq(system("grep -q '\"event\":\"step\",\"step\":4,' part/metrics.jsonl"), 0);
+}
+END_TEST
+
 /* "train loss 2.3200" of the first epoch's line. */
 static void loss_of(const program *p, char out[32])
 {
@@ -193,6 +217,7 @@ int main(void)
     TCase *core = suite_case(suite, "core", 2 * RUN_S);
     tcase_add_test(core, a_round_makes_nccl_anew);
     tcase_add_test(core, a_lost_rank_leaves_the_bits);
+    tcase_add_test(core, a_lost_rank_takes_no_line);
     tcase_add_test(core, a_joining_rank_finds_all_counted);
     return test_folder_close(suite_run(suite));
 }
