@@ -186,8 +186,8 @@ inline uint32_t with_bits(uint32_t value, uint32_t into, uint32_t at, uint32_t c
     return (into & ~mask) | (at < 32 ? value << at & mask : 0);
 }
 
-/* Four bytes, each chosen by a nibble of `how`: its lowest bits say which, the highest that all of the
- * byte is that one's sign. */
+/* Four bytes, each chosen by a nibble of `how`: its lowest bits say which, and its highest bit that
+ * the byte is filled with that one's sign. */
 inline uint32_t permuted(uint64_t bytes, uint32_t how)
 {
     uint32_t out = 0;
