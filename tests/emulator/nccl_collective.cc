@@ -56,9 +56,10 @@ class collective : public execution_of_nccl
 
     void spoil() override
     {
-        size_t rows = call.operation.kind == nccl_kind::all_gather ? comm->ranks : 1;
+        int rows = call.operation.kind == nccl_kind::all_gather ? comm->ranks : 1;
         if (sets_output()) /* as a float NaN, as an integer -1 */
-            std::memset(call.receive, 0xff, rows * call.operation.count * width);
+            std::memset(call.receive, 0xff,
+                        static_cast<size_t>(rows) * call.operation.count * width);
     }
 
   private:

@@ -298,9 +298,9 @@ typedef struct begin_row {
 static const begin_row BEGINNINGS[] = {
     {.plan = {.step = 1, .stop = 1}, .has_flag = true},
     {.plan = {.step = 1, .lr = 1, .beta1 = 0.9f, .beta2 = 0.999f}, .loss_sum = 2, .has_flag = true},
-    {.plan = {.step = 12345, .lr = 1, .beta1 = 0.9f, .beta2 = 0.999f}, .loss_sum = INFINITY,
+    {.plan = {.step = 12345, .lr = 1, .beta1 = 0.9f, .beta2 = 0.999f}, .loss_sum = (double)INFINITY,
      .has_flag = true},
-    {.plan = {.step = 7, .lr = 1, .beta2 = 0.5f}, .loss_sum = NAN, .has_flag = true},
+    {.plan = {.step = 7, .lr = 1, .beta2 = 0.5f}, .loss_sum = (double)NAN, .has_flag = true},
     {.plan = {.step = 0, .beta2 = 0.5f, .scale_loss = true}, .scaling = {64, 3, 1, 1}},
     {.plan = {.step = 2, .beta2 = 0.5f, .beta1 = 0.25f, .scale_loss = true}},
     {.plan = {.step = 9, .scale_loss = true}, .scaling = {64, 1999, 1, 0}},
@@ -355,7 +355,7 @@ typedef struct commit_row {
 static const commit_row COMMITS[] = {
     {.plan = {.step = 5, .commit_anew = true}, .others = {1, 5}},
     {.plan = {.step = 6, .scale_loss = true}, .others = {1, 6}},
-    {.plan = {.step = 7}, .others = {1, 0}}, {.plan = {.step = 7}, .others = {NAN, NAN}},
+    {.plan = {.step = 7}, .others = {1, 0}}, {.plan = {.step = 7}, .others = {(double)NAN, (double)NAN}},
     {.plan = {.step = 7}, .others = {1, 7}, .aborted = 1},
     {.plan = {.step = 8, .scale_loss = true}, .others = {1, 16}, .ended = 1},
 };
