@@ -62,6 +62,9 @@ typedef struct step_commit {
     uint32_t ended;        /* a step was not taken: none is after it, and no optimizer steps */
 } step_commit;
 
+/* An offer is the step's number and this: fewer offers, or earlier ones, never make the sum. */
+#define STEP_OFFERED 0x1p32
+
 typedef struct step_vote {
     const uint32_t *aborted; /* host memory, set before what hangs is aborted */
     const double *loss_sum;  /* the plan's commit_from */
@@ -96,14 +99,14 @@ STEP_FN void step_offer(const step_vote *vote, step_state *state)
     if (*(const volatile uint32_t *)vote->aborted != 0)
         c->ended = 1;
     c->offer[0] = *vote->loss_sum - c->before;
-    c->offer[1] = c->ended != 0 ? 0.0 : (double)state->plan.step;
+    c->offer[1] = c->ended != 0 ? 0.0 : STEP_OFFERED + (double)state->plan.step;
 }
 
 /* After the sum: what was aborted may have left anything there, and among the gradients. */
 STEP_FN void step_take(const step_vote *vote, step_state *state)
 {
     step_commit *c = &state->commit;
-    double whole = (double)vote->world_size * (double)state->plan.step;
+    double whole = (double)vote->world_size * (STEP_OFFERED + (double)state->plan.step);
     bool is_whole = fabs(c->offer[1] - whole) < 0.5;
     if (!is_whole || *(const volatile uint32_t *)vote->aborted != 0)
         c->ended = 1;

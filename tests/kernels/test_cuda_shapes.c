@@ -353,11 +353,12 @@ typedef struct commit_row {
     uint32_t aborted, ended;
 } commit_row;
 static const commit_row COMMITS[] = {
-    {.plan = {.step = 5, .commit_anew = true}, .others = {1, 5}},
-    {.plan = {.step = 6, .scale_loss = true}, .others = {1, 6}},
-    {.plan = {.step = 7}, .others = {1, 0}}, {.plan = {.step = 7}, .others = {(double)NAN, (double)NAN}},
-    {.plan = {.step = 7}, .others = {1, 7}, .aborted = 1},
-    {.plan = {.step = 8, .scale_loss = true}, .others = {1, 16}, .ended = 1},
+    {.plan = {.step = 5, .commit_anew = true}, .others = {1, STEP_OFFERED + 5}},
+    {.plan = {.step = 6, .scale_loss = true}, .others = {1, STEP_OFFERED + 6}},
+    {.plan = {.step = 7}, .others = {1, 0}},
+    {.plan = {.step = 7}, .others = {(double)NAN, (double)NAN}},
+    {.plan = {.step = 7}, .others = {1, STEP_OFFERED + 7}, .aborted = 1},
+    {.plan = {.step = 8, .scale_loss = true}, .others = {1, 2 * STEP_OFFERED + 16}, .ended = 1},
 };
 /* clang-format on */
 

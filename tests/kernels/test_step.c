@@ -107,18 +107,18 @@ static void offer_and_take(step_state *state, const step_vote *vote, int64_t ste
  * this rank was to abort: it and all that follow are not, and nobody's wish is heard. */
 START_TEST(a_step_is_taken_if_all_offer_it)
 {
-    static const double peers[] = {0, (double)NAN, 6, 7};
+    static const double peers[] = {0, (double)NAN, STEP_OFFERED + 6, STEP_OFFERED + 7};
     uint32_t aborted = 0;
     double loss_sum = 100;
     float wish = 0;
     step_state state = {.commit = {.loss = 9, .images = 9, .steps = 9}};
     const step_vote vote = {&aborted, &loss_sum, &wish, .images = 16, .world_size = 2};
-    offer_and_take(&state, &vote, 5, 5);
-    offer_and_take(&state, &vote, 6, 6);
+    offer_and_take(&state, &vote, 5, STEP_OFFERED + 5);
+    offer_and_take(&state, &vote, 6, STEP_OFFERED + 6);
     ck_assert(!step_is_skipped(&state) && wish > 0);
     aborted = _i == 3;
     for (int64_t step = 7; step < 9; step++) {
-        offer_and_take(&state, &vote, step, step == 7 ? peers[_i] : 8);
+        offer_and_take(&state, &vote, step, step == 7 ? peers[_i] : STEP_OFFERED + 8);
         ck_assert(step_is_skipped(&state) && !(wish > 0));
         ck_assert_int_eq(state.commit.steps, 2);
         ck_assert_int_eq(state.commit.images, 32);
