@@ -230,15 +230,15 @@ def training(check):
 # --- tests and sanitizers ---
 
 # What tells most comes first; what is not named here follows.
-TESTS = ["test_model golden --device=cuda", "test_kernels cuda_step", "test_kernels cuda_linear",
-         "test_kernels cuda_conv", "test_kernels cuda_ops", "test_kernels cuda_shapes",
-         "test_kernels cuda_device", "test_model network --device=cuda", "test_dist nccl_graph"]
+TESTS = ["test_model golden --device=cuda", "test_kernels cuda_step", "test_kernels cuda_shapes",
+         "test_kernels cuda_conv", "test_kernels cuda_device", "test_model network --device=cuda",
+         "test_dist nccl_graph"]
 LIMITS = {"test_app cuda": 330, "test_dist nccl": 120, "test_dist nccl_deaths": 120}
 OWN_PROGRAM = "test_kernels cuda_descriptors"  # it is linked with cuDNN itself
 EMULATED_ONLY = ("test_app cuda_faults", "test_kernels cuda_conv_faults")
 # Some 300 tests, of which each would start CUDA: all of a program in one process, for so long at most.
 ONE_PROCESS, ONE_PROCESS_S = ("test_kernels ", "test_model "), 40
-LAUNCH_KERNELS = ("step", "ops", "shapes", "linear", "conv", "device")  # others launch nothing of ours
+LAUNCH_KERNELS = ("step", "shapes", "conv", "device")  # others launch nothing of ours
 
 
 def limit_of(test):

@@ -195,7 +195,7 @@ expect "-DCUDA_ARCHITECTURES=90-real" "$box/flags"
 expect '"what": "cuDNN", "file": "/lib/cuDNN.so", "version": "9.19"'
 counts 6 '"table": "first_runs"'
 expect '"test": "test_model golden --device=cuda", "passed": 1, "failed": 0'
-counts 8 "fork no real" "$box/tests" # dist's ranks are processes in any case
+counts 6 "fork no real" "$box/tests" # dist's ranks are processes in any case
 counts 1 "fork yes real" "$box/tests"
 expect '"context": "held open"'
 comes_true is_gone "$(cat "$box/holder")"
@@ -222,12 +222,12 @@ expect '"batch": 64, "images_per_s": 200, "runs": "'
 expect '"cudnn_engines": "data 12", "cublaslt_refused": "drelu", "goal_of_peak_%": 50, "result": "m'
 expect '"of_peak_%": 64.2,' # 200 images/s of 3.2 MFLOP, of 1 GFLOP/s
 expect '"accuracy_%": 99.12, "train_s": 0.125'
-counts 18 '"table": "sanitizers"'
+counts 12 '"table": "sanitizers"'
 tools=$(sed -n 's/.*"sanitizers", "tool": "\([a-z]*\).*/\1/p' "$results/results.json" | uniq | xargs)
 [[ $tools == "memcheck initcheck memcheck "*" initcheck racecheck" ]] || { echo "order: $tools" && exit 1; }
 counts 9 '"table": "modes"'
 [ "$(grep -cE '"mode": "(elastic|dp)".*"of_ddp_%": [1-9]' "$results/results.json")" = 6 ]
-counts 18 "fork no real" "$box/tests"
+counts 12 "fork no real" "$box/tests"
 expect '| mlp | fp16 | 1 |' "$results/tables.md"
 
 # Both sides take cuDNN's first choice, in 18 settings, the first of which does not count; then
@@ -249,17 +249,17 @@ expect '"train": {"status": "passed"'
 
 # One that crashes, one that says nothing, one that talks nonsense: a row each; the rest goes on.
 rm -rf "$results"
-does test crash "test_kernels cuda_linear"
+does test crash "test_kernels cuda_shapes"
 does trainer mute fp16
 does torch crash cnn_64_bf16_eager_3
 exits 1 QUICK=1 STAGES="first test torch"
-expect '"test": "test_kernels cuda_linear", "passed": 1, "failed": 0, '
+expect '"test": "test_kernels cuda_shapes", "passed": 1, "failed": 0, '
 expect_facts "$results/results.json" 'first_failed": ""' '"result": "failed:' "signal 11" \
     "about to crash"
 expect_facts "$results/results.json" '--amp fp16"' '"result": "failed:' result.json
 expect_facts "$results/results.json" '"batch": 64' '"result": "failed:' torch
 counts 11 '"goal"'
-counts 8 '"result": "passed"' <(grep -F '"table": "tests"' "$results/results.json")
+counts 6 '"result": "passed"' <(grep -F '"table": "tests"' "$results/results.json")
 expect 'about to crash' "$results/test.log"
 expect 'about to crash' "$results/torch.log"
 does test err "test_kernels cuda_conv"
@@ -276,7 +276,7 @@ expect_facts "$box/unforked/results.json" '"passed": 1' '"result": "failed: sign
 touch "$box/does/no_tests"
 exits 1 QUICK=1 STAGES=test RESULTS="$box/no_tests"
 works no_tests
-counts 9 '"result": "failed: ran no test' "$box/no_tests/results.json"
+counts 7 '"result": "failed: ran no test' "$box/no_tests/results.json"
 expect_facts "$results/results.json" 'first_failed": "t.c:core:sums: off by 3"' \
     '"result": "failed:' "exit code 1"
 expect_facts "$results/results.json" '--no-cuda-graph"' '"result": "failed:' result.json
@@ -319,9 +319,9 @@ for signal in TERM KILL; do
     expect '"first": {"status": "passed"'
     expect '"test": {"status": "cut"'
     expect '"bench": {"status": "not run"'
-    expect '"test": "test_kernels cuda_linear", "passed": 1, "failed": 0'
+    expect '"test": "test_kernels cuda_shapes", "passed": 1, "failed": 0'
     expect '| test_kernels cuda_conv |  |  |  | not run |' "$results/tables.md"
-    expect_facts "$results/tables.md" test "6 of 9"
+    expect_facts "$results/tables.md" test "4 of 7"
     expect_facts "$results/tables.md" bench "21 of 21"
 done
 expect "last words" "$results/running.log"
@@ -330,10 +330,10 @@ works test
 : >"$box/tuned"
 exits 0 QUICK=1 STAGES="first test bench"
 counts 18 autotune "$box/tuned" # of bench: what had passed, and three of the tests, was not run again
-counts 6 fork "$box/tests"
+counts 4 fork "$box/tests"
 : >"$box/tests"
 exits 0 QUICK=1 STAGES=test COMMIT=def456 # another commit: nothing of that counts
-counts 8 "fork no real" "$box/tests"
+counts 6 "fork no real" "$box/tests"
 
 # No GPU work is begun without a build, and no figure comes from an emulated device.
 rm -rf "$results"

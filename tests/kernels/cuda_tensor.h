@@ -198,12 +198,4 @@ static inline void expect_same(const void *got, const void *want, size_t size_by
             ck_abort_msg("byte %zu of %zu differs", i, size_bytes);
 }
 
-/* got is want, rounded once to the type of activations. */
-static inline void expect_rounded(precision p, const float *got, const float *want, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (got[i] != rounded(p, want[i]))
-            ck_abort_msg("[%zu]: %.9g, want %.9g, rounded", i, (double)got[i], (double)want[i]);
-}
-
 #endif

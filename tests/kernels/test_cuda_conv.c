@@ -124,30 +124,6 @@ START_TEST(weights_come_back)
 }
 END_TEST
 
-/* Added to what is there: exactly, for the sums are. */
-START_TEST(gradients_accumulate)
-{
-    const conv2d_shape *s = _i < N_PRECISIONS ? &FIRST[1] : &INNER[0];
-    device *cuda = open_device("cuda", PRECISIONS[_i % N_PRECISIONS]);
-    data d = make_data(s, 7);
-    bench b = bench_open(cuda, s, &d);
-    ok(enqueue(&b, 7, false));
-    float *once = get_floats(cuda, b.gradients, b.count);
-    float *start = random_floats(5, b.count, 8.0f);
-    ok(cuda->ops->upload(cuda, b.gradients, start, sizeof *start * b.count));
-    ok(enqueue(&b, 7, true));
-    float *sum = get_floats(cuda, b.gradients, b.count);
-    for (size_t i = 0; i < b.count; i++)
-        ck_assert(sum[i] == start[i] + once[i]);
-    free(once);
-    free(start);
-    free(sum);
-    bench_close(&b);
-    free_data(&d);
-    device_destroy(cuda);
-}
-END_TEST
-
 /* Numbers whose sums do round, so that the order shows. */
 static data make_uneven(const conv2d_shape *s, int n)
 {
@@ -238,7 +214,8 @@ START_TEST(bits_are_the_same_again)
 }
 END_TEST
 
-/* A recorded pass does what an eager one did; but the first batch of a size cannot be recorded. */
+/* A recorded pass adds, exactly, what an eager one did; but the first batch of a size cannot be
+ * recorded. */
 START_TEST(passes_are_recorded)
 {
     const conv2d_shape *s = _i < N_PRECISIONS ? &FIRST[1] : &INNER[0];
@@ -423,7 +400,6 @@ int main(void)
     tcase_add_loop_test(core, other_ways_equal_reference, 0, 3 * N_PRECISIONS);
     tcase_add_loop_test(core, digits_are_kept, 0, N_PRECISIONS);
     tcase_add_loop_test(core, weights_come_back, 0, 2);
-    tcase_add_loop_test(core, gradients_accumulate, 0, 2 * N_PRECISIONS);
     tcase_add_loop_test(core, bits_are_the_same_again, 0, 2 * N_PRECISIONS);
     tcase_add_loop_test(core, passes_are_recorded, 0, 2 * N_PRECISIONS);
     tcase_add_loop_test(core, batch_sizes_choose_for_themselves, 0, N_PRECISIONS);

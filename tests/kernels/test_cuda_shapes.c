@@ -1,6 +1,7 @@
-/* The cuda device's own kernels at sizes and places that no network has, against the reference
- * device. A row of a table is one case. Numbers are such that most sums are exact: their order does
- * not show. Convolutions stand in test_cuda_conv.c, NCCL's scaling in test_nccl_graph.c. */
+/* The cuda device's operations at sizes and places that no network has, against the reference
+ * device and against themselves. A row of a table is one case. Numbers are such that most sums are
+ * exact: their order does not show. Convolutions stand in test_cuda_conv.c, NCCL's scaling in
+ * test_nccl_graph.c. */
 #include "tests/kernels/cuda_tensor.h"
 
 /* What an array holds. IMAGES are activations too, channels innermost on the cuda device. */
@@ -19,6 +20,7 @@ typedef struct array {
  * out beside them. */
 typedef struct scene {
     device *dev;
+    bool is_again; /* the second time on the cuda device, which ends with the same bits */
     uint32_t seed;
     int n, n_numbers;
     array arrays[40];
@@ -135,18 +137,22 @@ static void expect_near(double got, double want, double tolerance, const char *n
         ck_abort_msg("%s, [%zu]: %.9g, want %.9g within %.3g", name, i, got, want, tolerance);
 }
 
-static void compare(const scene *cuda, const scene *reference, const char *name)
+/* Within what the reference's results may differ by; the same bits of the cuda device's own. */
+static void compare(const scene *cuda, const scene *other, const char *name)
 {
+    bool same = is_cuda(other->dev);
     for (int i = 0; i < cuda->n_numbers; i++)
-        expect_near(cuda->numbers[i], reference->numbers[i], reference->tolerances[i], name,
+        expect_near(cuda->numbers[i], other->numbers[i], same ? 0 : other->tolerances[i], name,
                     (size_t)i);
     for (int i = 0; i < cuda->n; i++) {
         const array *a = &cuda->arrays[i];
         if (!a->is_result)
             continue;
-        float *got = get(cuda, a), *want = get(reference, &reference->arrays[i]);
+        float *got = get(cuda, a), *want = get(other, &other->arrays[i]);
+        if (same && memcmp(got, want, sizeof *got * a->count) != 0)
+            ck_abort_msg("%s: array %d has other bits the second time", name, i);
         precision p = a->kind >= ACTIVATIONS ? cuda->dev->precision : PRECISION_F32;
-        for (size_t k = 0; k < a->count; k++) {
+        for (size_t k = 0; k < a->count && !same; k++) {
             double one = (double)rounded(p, want[k]);
             expect_near((double)got[k], one, a->absolute + a->relative * fabs(one), name, k);
         }
@@ -157,16 +163,17 @@ static void compare(const scene *cuda, const scene *reference, const char *name)
 
 typedef void run_fn(scene *s, const void *row);
 
-static void check_row(device *dev, device *plain, run_fn *run, const void *row, const char *name)
+static void check_row(device *dev, device *reference, run_fn *run, const void *row,
+                      const char *name)
 {
-    scene cuda = {.dev = dev}, reference = {.dev = plain};
-    run(&reference, row);
-    run(&cuda, row);
-    compare(&cuda, &reference, name);
-    for (int i = 0; i < cuda.n; i++)
-        dev->ops->free(dev, cuda.arrays[i].block);
-    for (int i = 0; i < reference.n; i++)
-        plain->ops->free(plain, reference.arrays[i].block);
+    scene scenes[] = {{.dev = dev}, {.dev = reference}, {.dev = dev, .is_again = true}};
+    for (int k = 0; k < 3; k++)
+        run(&scenes[k], row);
+    compare(&scenes[0], &scenes[1], name);
+    compare(&scenes[0], &scenes[2], name);
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < scenes[k].n; i++)
+            scenes[k].dev->ops->free(scenes[k].dev, scenes[k].arrays[i].block);
 }
 
 /* clang-format off */
@@ -176,7 +183,7 @@ static const cast_row CASTS[] = {
 };
 /* clang-format on */
 
-/* A layer of one feature whose input is 1 has the cast weights as its output. */
+/* A layer of one feature whose input is 1 has the cast weights as its output: those of now. */
 static void run_cast(scene *s, const void *row)
 {
     const cast_row *r = row;
@@ -192,10 +199,12 @@ static void run_cast(scene *s, const void *row)
     float *all = (float *)(void *)add(s, FLOATS, IS_READ, r->first + r->count, 0)->at;
     float *part = all + r->first;
     void *x = put(s, add(s, ACTIVATIONS, IS_READ, 1, 0), &one);
+    float *y = exact_result(s, ACTIVATIONS, r->count, 0);
     ok(ops->begin_forward(s->dev, all, r->first + r->count));
+    ok(ops->linear_forward(plan, 1, x, part, NULL, y));
     ok(ops->upload(s->dev, part, host, sizeof *host * r->count));
     ok(ops->begin_forward(s->dev, part, r->count));
-    ok(ops->linear_forward(plan, 1, x, part, NULL, exact_result(s, ACTIVATIONS, r->count, 0)));
+    ok(ops->linear_forward(plan, 1, x, part, NULL, y));
     ok(ops->synchronize(s->dev));
     ops->linear_destroy(plan);
     free(host);
@@ -260,11 +269,12 @@ static float *optimizer_array(scene *s, const optimizer_row *r)
     return at;
 }
 
-/* The reference device knows neither a scale nor skipped steps: it gets what they stand for. */
+/* The reference device knows neither a scale nor skipped steps: it gets what they stand for. A
+ * scale is a power of two: without it the bits are the same. */
 static void run_optimizer(scene *s, const void *row)
 {
     const optimizer_row *r = row;
-    bool scaled = r->scale > 0 && is_cuda(s->dev);
+    bool scaled = r->scale > 0 && is_cuda(s->dev) && (r->broken > 0 || !s->is_again);
     step_state state = {.plan = {.step = 7, .lr = 0.1f, .scale_loss = scaled},
                         .scaling.scale = r->scale,
                         .commit.ended = r->ended,
@@ -285,6 +295,42 @@ static void run_optimizer(scene *s, const void *row)
         ok(s->dev->ops->download(s->dev, &after, d_state, sizeof after));
         note(s, is_cuda(s->dev) ? after.scaling.overflow : r->broken > 0, 0);
     }
+    free(host);
+}
+
+/* clang-format off */
+typedef struct clip_row {
+    size_t count;
+    float most, scale; /* of the loss; 0: it is not scaled */
+    float odd; /* a gradient; 0: it is like the others */
+} clip_row;
+static const clip_row CLIPS[] = {
+    {1, 0.1f, 1024, 0}, {7, 0.3f, 1024, 0}, {255, 1.6f, 1024, 0}, {257, 1.6f, 0, 0},
+    {257, 1e6f, 1024, 0}, {40001, 20, 1024, 0}, {300, 1, 1024, INFINITY}, {300, 1, 1024, NAN},
+};
+/* clang-format on */
+
+/* Squares are exact, and sums of doubles: the norms differ by some 2^-53 a term at most, and so the
+ * factors by one rounding. With a scaled loss, gradients and what they become are scaled alike. */
+static void run_clip(scene *s, const void *row)
+{
+    const clip_row *r = row;
+    bool scaled = r->scale > 0 && is_cuda(s->dev) && !s->is_again;
+    step_state state = {.plan.scale_loss = scaled, .scaling.scale = r->scale};
+    float *host = random_floats(5, r->count, scaled ? r->scale : 1.0f);
+    double norm = -1, *d_norm = put_new(s, &norm, sizeof norm);
+    array *a = add(s, FLOATS, IS_WRITTEN, r->count, 0);
+    if (r->odd != 0)
+        host[r->count / 2] = r->odd;
+    gradient_clip what = {put(s, a, host), r->count, r->most, d_norm};
+    ok(s->dev->ops->clip_gradients(s->dev, &what, put_new(s, &state, sizeof state)));
+    ok(s->dev->ops->download(s->dev, &norm, d_norm, sizeof norm));
+    ok(s->dev->ops->download(s->dev, host, a->at, sizeof *host * r->count));
+    for (size_t i = 0; i < r->count; i++)
+        host[i] /= scaled ? r->scale : 1.0f;
+    (void)put(s, a, host);
+    (void)as_result(a, 0, 0x1p-22);
+    note(s, norm, 1e-12 * norm);
     free(host);
 }
 
@@ -440,7 +486,7 @@ static void run_gather(scene *s, const void *row)
     ok(s->dev->ops->synchronize(s->dev));
 }
 
-enum { DROPOUT_SAMPLES = 130, DROPOUT_MASK = 16384 };
+enum { DROPOUT_SAMPLES = 201, DROPOUT_MASK = 16384 };
 
 /* Of n samples; `masked` elements by a mask, or 0: by Philox. */
 static dropout drop_of(scene *s, float p, int n, size_t masked)
@@ -526,69 +572,166 @@ static void run_finish(scene *s, const void *row)
 }
 
 /* clang-format off */
-typedef struct linear_row { int n, in, out; bool logits; size_t shift; } linear_row;
+typedef struct linear_row {
+    int n, in, out;
+    bool logits;
+    size_t shift;
+    int channels; /* of an input that is flattened images */
+} linear_row;
 static const linear_row LINEARS[] = {
-    {1, 128, 10, true, 0},  {3, 128, 10, true, 1}, {65, 130, 10, true, 0}, {64, 33, 16, true, 0},
-    {129, 40, 10, true, 0}, {300, 64, 3, true, 0}, {700, 36, 12, true, 0}, {520, 20, 15, true, 1},
-    {40, 21, 13, true, 0},  {7, 30, 14, true, 0},  {3, 9, 11, true, 3},    {9, 36, 2, true, 0},
-    {9, 34, 9, true, 0},    {5, 3, 1, true, 0},    {1, 1, 1, true, 0},     {3, 132, 16, true, 0},
-    {1, 1, 5, false, 0},    {3, 17, 33, false, 2}, {65, 9, 128, false, 0}, {201, 24, 40, false, 2},
+    {1, 128, 10, true, 0, 0}, {3, 128, 10, true, 1, 0}, {65, 130, 10, true, 0, 0},
+    {64, 33, 16, true, 0, 0}, {129, 40, 10, true, 0, 0}, {300, 64, 3, true, 0, 0},
+    {700, 36, 12, true, 0, 0}, {520, 20, 15, true, 1, 0}, {40, 21, 13, true, 0, 0},
+    {7, 30, 14, true, 0, 0}, {3, 9, 11, true, 3, 0}, {9, 36, 2, true, 0, 0}, {9, 34, 9, true, 0, 0},
+    {5, 3, 1, true, 0, 0}, {1, 1, 1, true, 0, 0}, {3, 132, 16, true, 0, 0},
 };
+/* Of more outputs: the library's. */
+static const linear_row PRODUCTS[] = {
+    {1, 72, 136, false, 0, 0}, {2, 144, 40, false, 0, 16}, {7, 136, 104, false, 0, 0},
+    {7, 40, 21, false, 0, 0}, {33, 48, 40, true, 0, 0}, {100, 64, 128, false, 0, 0},
+    {64, 136, 24, true, 0, 0}, {32, 144, 40, false, 0, 16}, {1, 1, 5, false, 0, 0},
+    {3, 17, 33, false, 2, 0}, {65, 9, 128, false, 0, 0}, {201, 24, 40, false, 2, 0},
+    {100, 72, 136, false, 0, 0}, {100, 40, 24, false, 0, 0},
+};
+/* What cuBLASLt is to refuse, so that own kernels take over; only the emulated one does. In every
+ * way that it has: CUBLAS_STATUS_INVALID_VALUE (7), ARCH_MISMATCH (8), NOT_SUPPORTED (15), no
+ * algorithm, or at the call itself. */
+static const char REFUSE[] = "MNIST_DDP_EMULATED_REFUSE";
+static const char *const REFUSALS[] = {
+    "", "RELU_AUX_BIAS:7,DRELU,BGRADB:0",
+    "RELU_AUX_BIAS:15@call,RELU_BIAS:7@call,BIAS:8@call,DRELU:7@call,BGRADB:15@call", "DRELU:7"};
+enum { N_REFUSALS = sizeof REFUSALS / sizeof REFUSALS[0] };
 /* clang-format on */
 
-/* Of a layer of few outputs all passes are ours, of others what follows the library's products.
- * Sums of multiples of 2^-12 below 2^8: exact in every order. */
+/* Weights come in PyTorch's order, or go back to it. */
+static void reorder(const scene *s, linear_import_op *op, linear *plan, float *weight, size_t count)
+{
+    float *from = get_floats(s->dev, weight, count), *to = get_floats(s->dev, weight, count);
+    ok(op(plan, from, to));
+    ok(s->dev->ops->upload(s->dev, weight, to, sizeof *to * count));
+    free(from);
+    free(to);
+}
+
+/* Weights, then biases: odd multiples of 2^-13. No sum of products of multiples of 1/64 and a bias
+ * is 0, which cuBLASLt's relu mask is not documented for. */
+static float *put_layer(scene *s, linear *plan, size_t weights, size_t biases, size_t shift)
+{
+    float *host = random_floats(++s->seed, weights + biases, 1.0f);
+    for (size_t i = weights; i < weights + biases; i++)
+        host[i] = host[i] / 64 + 0x1p-13f;
+    float *at = put(s, add(s, FLOATS, IS_READ, weights + biases, shift), host);
+    reorder(s, s->dev->ops->linear_import, plan, at, weights);
+    ok(s->dev->ops->begin_forward(s->dev, at, weights + biases));
+    free(host);
+    return at;
+}
+
+typedef struct layer {
+    scene *s;
+    linear_row row;
+    linear *plan;
+    size_t weights;
+    float *x, *weight, *bias;
+} layer;
+
+/* Of the input, or its gradient. */
+static array *activations_of(const layer *l, array_use use)
+{
+    const linear_row *r = &l->row;
+    return r->channels > 0 ? add_images(l->s, use, r->n, r->channels, r->in / r->channels)
+                           : add(l->s, ACTIVATIONS, use, (size_t)(r->n * r->in), r->shift);
+}
+
+static layer open_layer(scene *s, const linear_row *r)
+{
+    layer l = {.s = s, .row = *r, .weights = (size_t)r->in * (size_t)r->out};
+    linear_shape shape = {.in_features = r->in, .out_features = r->out, .logits = r->logits};
+    if (r->channels > 0) {
+        shape.channels = r->channels;
+        shape.height = r->in / r->channels;
+        shape.width = 1;
+    }
+    ok(s->dev->ops->linear_create(s->dev, &shape, r->n, &l.plan));
+    l.weight = put_layer(s, l.plan, l.weights, (size_t)r->out, r->shift);
+    l.bias = l.weight + l.weights;
+    l.x = put_random(s, activations_of(&l, IS_READ));
+    return l;
+}
+
+/* Sums are exact. A half type rounds them; and before a bias below 2^-6 is added, if the library
+ * does not add it. */
+static float *forward(const layer *l, const linear_epilogue *epilogue)
+{
+    const linear_row *r = &l->row;
+    precision p = l->s->dev->precision;
+    double unit = is_half(p) && !r->logits ? (double)unit_of(p) : 0;
+    array *y =
+        add(l->s, r->logits ? FLOATS : ACTIVATIONS, IS_WRITTEN, (size_t)(r->n * r->out), r->shift);
+    float *at = as_result(y, unit / 64, unit);
+    ok(l->s->dev->ops->linear_forward(l->plan, r->n, l->x, l->weight, epilogue, at));
+    return at;
+}
+
+static void backward(const layer *l, const relu_output *input, bool accumulate)
+{
+    const linear_row *r = &l->row;
+    const device_ops *ops = l->s->dev->ops;
+    const float *dy = random_input(l->s, ACTIVATIONS, (size_t)(r->n * r->out), r->shift);
+    array *a = add(l->s, FLOATS, IS_WRITTEN, l->weights + (size_t)r->out, r->shift);
+    float *dw = put_random(l->s, a), *dx = as_result(activations_of(l, IS_WRITTEN), 0, 0);
+    param_gradients gradients = {dw, dw + l->weights, accumulate};
+    reorder(l->s, ops->linear_import, l->plan, dw, l->weights);
+    ok(ops->linear_backward_weights(l->plan, r->n, l->x, dy, &gradients));
+    reorder(l->s, ops->linear_export, l->plan, dw, l->weights);
+    ok(ops->linear_backward_data(l->plan, r->n, l->weight, dy, input, dx));
+    (void)as_result(a, 0, 0);
+}
+
+/* Of a layer of few outputs all passes are ours, of others what follows the library's products and
+ * what it refuses. What is below a relu and passes it is known by the output, or by the library's
+ * mask. */
 static void run_linear(scene *s, const void *row)
 {
     const linear_row *r = row;
-    const device_ops *ops = s->dev->ops;
-    size_t n = (size_t)r->n, in = (size_t)r->in, out = (size_t)r->out, all = (in + 1) * out;
-    linear_shape shape = {.in_features = r->in, .out_features = r->out, .logits = r->logits};
-    linear *plan = NULL;
-    ok(ops->linear_create(s->dev, &shape, r->n, &plan));
-    const float *weight = random_input(s, FLOATS, all, r->shift);
-    const float *x = random_input(s, ACTIVATIONS, n * in, r->shift);
-    const float *dy = random_input(s, ACTIVATIONS, n * out, r->shift);
-    linear_epilogue epilogue = {weight + in * out, false, NULL};
-    relu_output input = {x, 0.5f};
-    ok(ops->begin_forward(s->dev, weight, all));
-    if (r->logits)
-        ok(ops->linear_forward(plan, r->n, x, weight, &epilogue,
-                               exact_result(s, FLOATS, n * out, r->shift)));
-    for (int turn = 0; turn < 2; turn++) { /* set, and added */
-        array *a = add(s, FLOATS, IS_WRITTEN, all, r->shift);
-        float *dw = put_random(s, a);
-        param_gradients gradients = {dw, dw + in * out, turn == 1};
-        ok(ops->linear_backward_weights(plan, r->n, x, dy, &gradients));
-        (void)as_result(a, 0, 0);
-        ok(ops->linear_backward_data(plan, r->n, weight, dy, turn == 0 ? NULL : &input,
-                                     exact_result(s, ACTIVATIONS, n * in, r->shift)));
+    layer lower = open_layer(s, &(linear_row){.n = r->n, .in = 8, .out = r->in});
+    layer l = open_layer(s, r);
+    const float *y = forward(&lower, &(linear_epilogue){lower.bias, true, NULL});
+    (void)forward(&l, NULL);
+    (void)forward(&l, &(linear_epilogue){l.bias, false, NULL});
+    if (!r->logits) {
+        dropout drop = drop_of(s, 0.5f, r->n, r->n % 4 == 0 ? (size_t)(r->n * r->out) : 0);
+        (void)forward(&l, &(linear_epilogue){l.bias, true, NULL});
+        (void)forward(&l, &(linear_epilogue){l.bias, true, &drop});
     }
-    ok(ops->synchronize(s->dev));
-    ops->linear_destroy(plan);
+    backward(&l, NULL, false);
+    backward(&l, &(relu_output){l.x, 0.5f}, true);
+    backward(&l, r->channels > 0 ? NULL : &(relu_output){y, 0}, false);
+    ok(s->dev->ops->synchronize(s->dev));
+    s->dev->ops->linear_destroy(l.plan);
+    s->dev->ops->linear_destroy(lower.plan);
 }
 
 /* clang-format off */
 typedef struct loss_row {
     int n, classes;
     float smoothing;
-    bool has_gradient, is_scaled;
+    bool is_scaled;
     int before;
     size_t shift;
     float odd; /* a logit; 0: it is like the others */
 } loss_row;
 static const loss_row LOSSES[] = {
-    {1, 10, 0, true, false, 0, 0, 0},         {3, 10, 0.125f, true, true, 5, 1, 0},
-    {65, 10, 0, false, false, 0, 0, 0},       {129, 10, 0.125f, false, false, 0, 0, 0},
-    {65, 7, 0, true, true, 0, 1, 0},          {999, 10, 0.125f, true, false, 128, 0, 0},
-    {3, 1, 0, true, false, 0, 0, 0},          {300, 2, 0.125f, true, false, 0, 0, 0},
-    {200, 4, 0, false, false, 7, 0, 0},       {3, 1, 0.125f, true, true, 0, 0, 0},
-    {3, 9, 0, true, true, 4, 3, 0},           {3, 5, 0.125f, true, true, 0, 0, 0},
-    {2, 255, 0, true, true, 0, 0, 0},         {3, 6, 0.125f, true, false, 0, 0, 0},
-    {5, 10, 0, true, false, 0, 0, NAN},       {20, 17, 0.125f, false, false, 0, 0, 0},
-    {5, 10, 0, true, false, 0, 0, -INFINITY}, {3, 26, 0.125f, true, false, 0, 0, 0},
-    {5, 3, 0, true, false, 0, 0, NAN},        {17001, 3, 0.125f, true, false, 0, 1, 0},
-    {5, 1, 0, false, false, 0, 0, INFINITY},  {5, 10, 0.125f, false, false, 0, 0, INFINITY},
+    {1, 10, 0, false, 0, 0, 0}, {3, 10, 0.125f, true, 5, 1, 0}, {65, 10, 0, false, 0, 0, 0},
+    {129, 10, 0.125f, false, 0, 0, 0}, {65, 7, 0, true, 0, 1, 0},
+    {999, 10, 0.125f, false, 128, 0, 0}, {3, 1, 0, false, 0, 0, 0},
+    {300, 2, 0.125f, false, 0, 0, 0}, {200, 4, 0, false, 7, 0, 0}, {3, 1, 0.125f, true, 0, 0, 0},
+    {3, 9, 0, true, 4, 3, 0}, {3, 5, 0.125f, true, 0, 0, 0}, {2, 255, 0, true, 0, 0, 0},
+    {3, 6, 0.125f, false, 0, 0, 0}, {5, 10, 0, false, 0, 0, NAN}, {20, 17, 0.125f, false, 0, 0, 0},
+    {5, 10, 0, false, 0, 0, -INFINITY}, {3, 26, 0.125f, false, 0, 0, 0},
+    {5, 3, 0, false, 0, 0, NAN}, {17001, 3, 0.125f, false, 0, 1, 0},
+    {5, 1, 0, false, 0, 0, INFINITY}, {5, 10, 0.125f, false, 0, 0, INFINITY},
+    {17001, 10, 0, true, 0, 0, 0},
 };
 /* clang-format on */
 
@@ -600,7 +743,7 @@ static void run_loss(scene *s, const void *row)
     bool scaled = r->is_scaled && is_cuda(s->dev);
     float scale = r->is_scaled ? 1024.0f : 1.0f, factor = scale / (float)r->n;
     double one = (8 + r->classes) * 0x1p-23;
-    score totals = {.loss_sum = 5, .last_loss = 2, .correct = 7};
+    const score before = {.loss_sum = 5, .last_loss = 2, .correct = 7};
     step_state state = {.plan = {.grad_scale = scaled ? factor / scale : factor}};
     float *host = random_floats(1, count, 16.0f);
     uint8_t *labels = NULL;
@@ -617,37 +760,42 @@ static void run_loss(scene *s, const void *row)
                      r->classes,
                      r->smoothing,
                      r->before};
-    score *d_totals = put_new(s, &totals, sizeof totals);
     array *out = add(s, ACTIVATIONS, IS_WRITTEN, count, r->shift);
     double smallest = s->dev->precision == PRECISION_F16 ? 0x1p-24 : 0;
     float *dlogits =
         as_result(out, one * (double)factor + smallest, (double)unit_of(s->dev->precision));
-    out->is_result = r->has_gradient;
-    ok(s->dev->ops->cross_entropy(s->dev, &in, put_new(s, &state, sizeof state), d_totals,
-                                  r->has_gradient ? dlogits : NULL));
-    ok(s->dev->ops->download(s->dev, &totals, d_totals, sizeof totals));
-    note(s, totals.loss_sum, one * r->n);
-    note(s, totals.last_loss, one);
-    note(s, (double)totals.correct, 0);
+    score totals[2];
+    for (int turn = 0; turn < 2; turn++) { /* nothing changes if no gradient is wanted */
+        score *d_totals = put_new(s, &before, sizeof before);
+        ok(s->dev->ops->cross_entropy(s->dev, &in, put_new(s, &state, sizeof state), d_totals,
+                                      turn == 0 ? dlogits : NULL));
+        ok(s->dev->ops->download(s->dev, &totals[turn], d_totals, sizeof before));
+    }
+    note(s, totals[0].loss_sum, one * r->n);
+    note(s, totals[0].last_loss, one);
+    note(s, (double)totals[0].correct, 0);
+    expect_same(&totals[1], &totals[0], sizeof before);
     free(host);
     free(labels);
 }
 
 /* clang-format off */
 #define ROWS(table) table, sizeof *(table), sizeof(table) / sizeof *(table)
-static const struct {
+typedef struct check {
     const char *name;
     run_fn *run;
     const void *rows;
     size_t row_bytes, count;
     precision type;
-} CHECKS[] = {
+} check;
+static const check CHECKS[] = {
 #define IN_HALF_TYPES(name, run, table) {name " bf16", run, ROWS(table), PRECISION_BF16}, \
     {name " fp16", run, ROWS(table), PRECISION_F16}
 #define IN_ALL_TYPES(name, run, table) {name, run, ROWS(table), PRECISION_F32}, \
     IN_HALF_TYPES(name, run, table)
-    IN_HALF_TYPES("cast", run_cast, CASTS), IN_HALF_TYPES("widen", run_widen, CASTS),
+    IN_ALL_TYPES("cast", run_cast, CASTS), IN_HALF_TYPES("widen", run_widen, CASTS),
     {"optimizer", run_optimizer, ROWS(OPTIMIZERS), PRECISION_F32},
+    {"clip", run_clip, ROWS(CLIPS), PRECISION_F32},
     {"begin_step", run_begin, ROWS(BEGINNINGS), PRECISION_F32},
     {"commit", run_commit, ROWS(COMMITS), PRECISION_F32},
     IN_ALL_TYPES("gather", run_gather, GATHERS), IN_ALL_TYPES("pool", run_pool, POOLS),
@@ -656,16 +804,54 @@ static const struct {
 };
 /* clang-format on */
 
-START_TEST(rows_equal_reference)
+static void check_rows(const check *c, precision p)
 {
     char name[64];
-    device *cuda = open_device("cuda", CHECKS[_i].type);
-    device *reference = open_device("reference", PRECISION_F32);
-    for (size_t i = 0; i < CHECKS[_i].count; i++) {
-        snprintf(name, sizeof name, "%s, row %zu", CHECKS[_i].name, i);
-        check_row(cuda, reference, CHECKS[_i].run,
-                  (const char *)CHECKS[_i].rows + i * CHECKS[_i].row_bytes, name);
+    device *cuda = open_device("cuda", p), *reference = open_device("reference", PRECISION_F32);
+    for (size_t i = 0; i < c->count; i++) {
+        snprintf(name, sizeof name, "%s, row %zu", c->name, i);
+        check_row(cuda, reference, c->run, (const char *)c->rows + i * c->row_bytes, name);
     }
+    device_destroy(cuda);
+    device_destroy(reference);
+}
+
+START_TEST(rows_equal_reference)
+{
+    check_rows(&CHECKS[_i], CHECKS[_i].type);
+}
+END_TEST
+
+START_TEST(products_equal_reference)
+{
+    static const check products = {"product", run_linear, ROWS(PRODUCTS), PRECISION_F32};
+    setenv(REFUSE, REFUSALS[_i / N_PRECISIONS], 1);
+    check_rows(&products, PRECISIONS[_i % N_PRECISIONS]);
+    unsetenv(REFUSE); /* the next test may run in this process */
+}
+END_TEST
+
+/* A refusal is noted once for an epilogue and its types, and goes on being known. */
+START_TEST(refusals_are_noted)
+{
+    static const char *const epilogues[] = {"RELU_AUX_BIAS", "RELU_BIAS", "BGRADB"};
+    static const linear_row rows[] = {{.n = 7, .in = 72, .out = 136}, {.n = 2, .in = 72, .out = 9}};
+    device *cuda = open_device("cuda", PRECISION_BF16);
+    device *reference = open_device("reference", PRECISION_F32);
+    device_choice note;
+    int notes = 0;
+    setenv(REFUSE, "RELU_AUX_BIAS:0,RELU_BIAS:7,BGRADB:15@call", 1);
+    for (int turn = 0; turn < 4; turn++)
+        check_row(cuda, reference, run_linear, &rows[turn % 2], "refused");
+    unsetenv(REFUSE);
+    for (; cuda->ops->choice(cuda, notes, &note); notes++) {
+        ck_assert_int_lt(notes, 3);
+        ck_assert_str_eq(note.library, "cublaslt");
+        ck_assert_str_eq(note.pass, epilogues[notes]);
+        ck_assert_str_eq(note.subject, notes < 2 ? "bf16 to bf16" : "bf16 to f32");
+        ck_assert_int_eq(note.engine, -1);
+    }
+    ck_assert_int_eq(notes, 3);
     device_destroy(cuda);
     device_destroy(reference);
 }
@@ -679,5 +865,8 @@ int main(void)
     Suite *suite = suite_create("cuda_shapes");
     TCase *core = suite_case(suite, "core", 120);
     tcase_add_loop_test(core, rows_equal_reference, 0, sizeof CHECKS / sizeof *CHECKS);
+    tcase_add_loop_test(core, products_equal_reference, 0, N_REFUSALS * N_PRECISIONS);
+    if (!cuda_is_real())
+        tcase_add_test(core, refusals_are_noted);
     return suite_run(suite);
 }

@@ -14,7 +14,7 @@ import run
 BARRIER = "    __syncthreads();\n"
 SHARED, RACE, BOUNDS = r"race: |nobody wrote", "race: reads", "out of bounds"
 ALIGNMENT, WRONG = "misaligned", r":F:"
-TESTS = {"clip": ("cuda_ops",), "conv_first": ("cuda_conv",), "conv_sums": ("cuda_conv",),
+TESTS = {"conv_first": ("cuda_conv",), "conv_sums": ("cuda_conv",),
          "pool": ("cuda_shapes", "cuda_conv")}  # of a file's kernels; else cuda_shapes alone
 FENCED = "    __threadfence();\n" + BARRIER + "    if"
 SUMS, CLEARING = "    float sums[OUTPUTS] = {};", "    for (unsigned c = threadIdx.x"
