@@ -263,54 +263,31 @@ START_TEST(the_first_of_its_kind_has_longer)
 }
 END_TEST
 
-/* But one that is dead or stopped is told as soon as ever. */
-START_TEST(who_ends_before_the_first_is_named)
-{
-    ranks_options options = nccl_options(2, "nccl");
-    death d = {.rank = 1, .signal = _i == 0 ? SIGKILL : SIGSTOP};
-    const char *facts[4] = {"rank 1 (pid ", _i == 0 ? "is gone" : "is stopped"};
-    options.timeout_ms = _i == 0 ? 20000 : 700;
-    run_death(first_all_reduce, d, options, _i == 0 ? STATUS_PEER : STATUS_TIMEOUT, 2.5, facts);
-}
-END_TEST
-
-/* In an eager group's first call, which waits for the others where it enqueues. */
+/* But who is dead or stopped is told as soon as ever; so it is of an eager group, whose first call
+ * waits for rank 1 where it enqueues. */
 static const struct {
     rank_fn fn;
-    death d;
-    int64_t timeout_ms;
-    status want;
+    bool eager;
+    int signal, sleep_ms, timeout_ms;
     const char *facts[4];
-} EAGER[] = {
-    {first_all_reduce,
-     {.rank = 1, .signal = SIGKILL},
-     20000,
-     STATUS_PEER,
-     {"rank 1 (pid ", "is gone"}},
-    {first_in_graph,
-     {.rank = 1, .signal = SIGKILL},
-     20000,
-     STATUS_PEER,
-     {"rank 1 (pid ", "is gone"}},
-    {first_all_reduce,
-     {.rank = 1, .signal = SIGSTOP},
-     700,
-     STATUS_TIMEOUT,
-     {"rank 1 (pid ", "is stopped"}},
-    {first_all_reduce,
-     {.rank = 1, .sleep_ms = 2800},
-     200,
-     STATUS_TIMEOUT,
-     {"rank 1 has not come", "all_reduce number"}},
-    {first_in_graph, {.rank = 1, .sleep_ms = 4500}, 200, STATUS_TIMEOUT, {"a call of NCCL"}},
+} FIRSTS[] = {
+    {first_all_reduce, false, SIGKILL, 0, 20000, {"rank 1 (pid ", "is gone"}},
+    {first_all_reduce, false, SIGSTOP, 0, 700, {"rank 1 (pid ", "is stopped"}},
+    {first_all_reduce, true, SIGKILL, 0, 20000, {"rank 1 (pid ", "is gone"}},
+    {first_in_graph, true, SIGKILL, 0, 20000, {"rank 1 (pid ", "is gone"}},
+    {first_all_reduce, true, SIGSTOP, 0, 700, {"rank 1 (pid ", "is stopped"}},
+    {first_all_reduce, true, 0, 2800, 200, {"rank 1 has not come", "all_reduce number"}},
+    {first_in_graph, true, 0, 4500, 200, {"a call of NCCL"}},
 };
 
-START_TEST(a_call_that_waits_is_ended)
+START_TEST(who_ends_before_the_first_is_named)
 {
+    death d = {.rank = 1, .signal = FIRSTS[_i].signal, .sleep_ms = FIRSTS[_i].sleep_ms};
     ranks_options options = nccl_options(2, "nccl");
-    options.eager = true;
-    options.timeout_ms = EAGER[_i].timeout_ms;
-    run_death(EAGER[_i].fn, EAGER[_i].d, options, EAGER[_i].want, 4, EAGER[_i].facts);
+    options.eager = FIRSTS[_i].eager;
+    options.timeout_ms = FIRSTS[_i].timeout_ms;
+    run_death(FIRSTS[_i].fn, d, options, d.signal == SIGKILL ? STATUS_PEER : STATUS_TIMEOUT,
+              options.eager ? 4 : 2.5, FIRSTS[_i].facts);
 }
 END_TEST
 
@@ -380,8 +357,7 @@ int main(void)
     suite_add(deaths, the_first_of_its_kind_has_longer, 0, nccl_lacks_gpus(2));
     for (int i = 1; i < 3; i++)
         suite_add(deaths, the_first_of_its_kind_has_longer, i, ranks_lack_backend(BACKENDS[i]));
-    suite_add_all(deaths, who_ends_before_the_first_is_named, 2, nccl_lacks_gpus(2));
-    suite_add_all(deaths, a_call_that_waits_is_ended, sizeof EAGER / sizeof EAGER[0],
+    suite_add_all(deaths, who_ends_before_the_first_is_named, sizeof FIRSTS / sizeof FIRSTS[0],
                   nccl_lacks_gpus(2));
     suite_add(deaths, a_hanging_collective_is_a_timeout, 0, real);
     suite_add(deaths, nccls_own_word_is_passed_on, 0, real);

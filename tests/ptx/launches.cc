@@ -14,32 +14,17 @@ struct extent {
     unsigned x, y, z;
 };
 
-struct configuration {
+thread_local struct {
     extent blocks, threads;
     size_t shared_bytes;
     cudaStream_t stream;
-};
-
-thread_local configuration pushed;
+} pushed;
 
 /* By the address of its function on the host, which is what a launch names. */
 std::map<const void *, const char *> &symbols()
 {
     static auto *all = new std::map<const void *, const char *>;
     return *all;
-}
-
-std::vector<char> copy_arguments(const ptx::kernel &k, void **arguments)
-{
-    std::vector<char> bytes(k.parameter_bytes);
-    for (size_t i = 0; i < k.parameters.size(); i++)
-        std::memcpy(&bytes[k.parameters[i].at], arguments[i], k.parameters[i].size_bytes);
-    return bytes;
-}
-
-bool is_line(extent e)
-{
-    return e.y == 1 && e.z == 1;
 }
 
 } // namespace
@@ -93,10 +78,14 @@ cudaError_t __cudaGetKernel(const ptx::kernel **out, const void *host)
 cudaError_t __cudaLaunchKernel(const ptx::kernel *kernel, extent blocks, extent threads,
                                void **arguments, size_t shared_bytes, cudaStream_t stream)
 {
-    if (!is_line(blocks) || !is_line(threads) || shared_bytes != 0)
+    if (blocks.y * blocks.z * threads.y * threads.z != 1 || shared_bytes != 0)
         emulated::fatal("%s: more than one dimension, or shared memory of the launch's",
                         kernel->title);
-    std::vector<char> parameters = copy_arguments(*kernel, arguments);
+    std::vector<char> parameters;
+    for (const ptx::range &r : kernel->parameters) {
+        parameters.resize(r.at + r.size_bytes);
+        std::memcpy(&parameters[r.at], *arguments++, r.size_bytes);
+    }
     emulated::launch_kernel(stream, blocks.x, threads.x, kernel->title,
                             [=] { ptx::run_thread(*kernel, parameters.data()); });
     return cudaPeekAtLastError();

@@ -51,7 +51,8 @@ MUTANTS = [  # the file, what is replaced, by what, how it must end
 def try_one(number, mutant):
     """What noticed it; None if nothing did."""
     name, old, new, expected = mutant
-    source = next(s for s in run.sources() if s.stem == name)
+    parts = run.sources("sm_90")
+    source = next(s for s in parts if s.stem == name)
     text = source.read_text()
     if old not in text:
         raise run.Failure(f"mutant {number}: {name}.cu has no longer: {old}")
@@ -60,8 +61,8 @@ def try_one(number, mutant):
     folder.mkdir(parents=True)
     changed = folder / source.name
     changed.write_text(text.replace(old, new))
-    part = run.compile_kernels(changed, "sm_90", folder / "part")
-    run.build("sm_90", folder, {name: part})
+    del parts[source]
+    run.build("sm_90", parts | {changed: folder / name}, folder)
     for test in TESTS.get(name, ("cuda_shapes",)):
         code, output = run.run_test(f"test_kernels {test}", folder)
         found = re.search(rf".*({expected}).*", output)

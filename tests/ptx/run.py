@@ -11,7 +11,6 @@ blocks are never reached. --write writes kernels.txt anew. Why blocks are not re
 unreached.txt. --quick leaves out the longest test, which reaches nothing of its own.
 """
 import fnmatch
-import hashlib
 import os
 import pathlib
 import re
@@ -45,78 +44,67 @@ def settings():
     return lines[0], lines[1].split(";"), lines[2], lines[3].split(";")
 
 
-def sources():
-    return sorted([*SOURCE.glob("kernels/cuda/*.cu"), *SOURCE.glob("dist/backends/nccl/*.cu")])
+def sources(architecture):
+    """{each .cu: the folder of what is made of it}."""
+    files = [*SOURCE.glob("kernels/cuda/*.cu"), *SOURCE.glob("dist/backends/nccl/*.cu")]
+    return {file: BUILD / "tests/ptx" / architecture / file.stem for file in sorted(files)}
 
 
-def command(words, folder=None):
-    """What it printed on stderr."""
-    done = subprocess.run([str(w) for w in words], cwd=folder, timeout=LIMIT_S, capture_output=True,
+def command(*words):
+    """What it printed."""
+    words = [str(word) for word in words]
+    done = subprocess.run(words, timeout=LIMIT_S, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, check=False)
     if done.returncode != 0:
-        raise Failure(f"{' '.join(map(str, words))}: exit code {done.returncode}\n"
-                      f"{done.stdout}{done.stderr}")
-    return done.stderr
+        raise Failure(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout}")
+    return done.stdout
 
 
-def state_of_sources(*more):
-    """Changes with all that a compiled kernel depends on."""
-    files = [f for folder in ("kernels", "dist/backends/nccl", "base", "tests/emulator/include")
-             for f in (SOURCE / folder).rglob("*.*h")]
-    files += [HERE / "translate.py", HERE / "simulator.h", *more]
-    digest = hashlib.sha256()
-    for file in sorted(files):
-        digest.update(str(file).encode() + file.read_bytes())
-    return digest.hexdigest()
+def is_made(source, folder):
+    """Whether it is younger than all that the kernels of a .cu depend on."""
+    files = [f for part in ("kernels", "dist/backends/nccl", "base", "tests/emulator/include")
+             for f in (SOURCE / part).rglob("*.*h")]
+    files += [HERE / "run.py", HERE / "translate.py", HERE / "simulator.h", source]
+    last = folder / "ptx.o"
+    return last.exists() and max(f.stat().st_mtime for f in files) < last.stat().st_mtime
 
 
 def compile_kernels(source, architecture, folder):
     """Of one .cu: host.o; ptx.o with the translated PTX; its list of blocks; what ptxas says."""
     nvcc, includes, compiler, _ = settings()
-    state = state_of_sources(source)
-    stamp = folder / "state"
-    if stamp.exists() and stamp.read_text() == state:
-        return folder
+    if is_made(source, folder):
+        return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    said = command([nvcc, "-c", "-O3", "-lineinfo", "-std=c++17", "-D_GNU_SOURCE", f"-I{SOURCE}",
-                    *includes, f"-arch={architecture}", "-cudart=none", "-Xptxas=-v",
-                    "-Xcompiler=-fPIC,-fvisibility=hidden", "-keep", "-keep-dir", folder, source,
-                    "-o", folder / "host.o"])
+    said = command(nvcc, "-c", "-O3", "-lineinfo", "-std=c++17", "-D_GNU_SOURCE", f"-I{SOURCE}",
+                   *includes, f"-arch={architecture}", "-cudart=none", "-Xptxas=-v",
+                   "-Xcompiler=-fPIC,-fvisibility=hidden", "-keep", "-keep-dir", folder, source,
+                   "-o", folder / "host.o")
     (folder / "ptxas.txt").write_text(said)
     translate.Module(folder / f"{source.stem}.ptx").write(folder / "ptx.cc")
-    # Without optimisation of what is called, it takes seconds.
-    command([compiler, "-std=c++17", "-march=native", "-O1", "-fwrapv", "-fno-strict-aliasing",
-             "-fno-math-errno", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-w",
-             f"-I{SOURCE / 'tests/emulator/include'}", f"-I{SOURCE}", "-c", folder / "ptx.cc",
-             "-o", folder / "ptx.o"])
-    stamp.write_text(state)
-    return folder
+    command(compiler, "-std=c++17", "-march=native", "-O1", "-fwrapv", "-fno-strict-aliasing",
+            "-fno-math-errno", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-w",
+            f"-I{SOURCE / 'tests/emulator/include'}", f"-I{SOURCE}", "-c", folder / "ptx.cc",
+            "-o", folder / "ptx.o")
 
 
-def build(architecture, folder, replaced=None):
-    """Makes <folder>/mnist_ddp_cuda_emulated.so. `replaced`: {name: folder} of kernels that are
-    compiled already. Returns the folders of the parts."""
+def build(architecture, parts, folder):
+    """Makes <folder>/mnist_ddp_cuda_emulated.so of `parts`, as sources() returns them."""
     _, _, compiler, objects = settings()
-    names = {source: source.stem for source in sources() if source.stem not in (replaced or {})}
     with ThreadPoolExecutor(CORES) as pool:
-        parts = list(pool.map(lambda s: compile_kernels(s, architecture, BUILD / "tests/ptx" /
-                                                        architecture / names[s]), names))
-    parts += (replaced or {}).values()
-    folder.mkdir(parents=True, exist_ok=True)
-    command([compiler, "-shared", "-o", folder / "mnist_ddp_cuda_emulated.so", *objects,
-             *(part / name for part in parts for name in ("host.o", "ptx.o")),
-             "-lrt", "-lpthread", "-lm"])
-    return parts
+        list(pool.map(lambda source: compile_kernels(source, architecture, parts[source]), parts))
+    command(compiler, "-shared", "-o", folder / "mnist_ddp_cuda_emulated.so", *objects,
+            *(part / name for part in parts.values() for name in ("host.o", "ptx.o")),
+            "-lrt", "-lpthread", "-lm")
 
 
-def run_test(words, folder, **environment):
+def run_test(words, folder):
     """Its exit code and what it printed."""
     program, *rest = words.split()
     coverage = folder / "covered"
     coverage.mkdir(exist_ok=True)
     variables = dict(os.environ, BUILD_DIR=str(folder), SOURCE_DIR=str(SOURCE),
-                     PTX_COVERAGE=str(coverage), **environment)
+                     PTX_COVERAGE=str(coverage))
     done = subprocess.run([BUILD / program, *rest], cwd=folder, env=variables, timeout=LIMIT_S,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.returncode, done.stdout
@@ -145,7 +133,7 @@ class Kernel:
         self.taken, self.launches, self.blocks, self.unreached = taken, None, 0, []
 
     def numbers(self):
-        return [*self.taken, len(self.unreached)]
+        return [*(self.taken or [0] * 4), len(self.unreached)]
 
 
 def read_kernels(part, covered):
@@ -153,29 +141,28 @@ def read_kernels(part, covered):
     taken, kernels = resources(part), {}
     rows = [line.split("\t") for line in (part / "ptx.blocks").read_text().splitlines()]
     for symbol, title, _ in rows:
-        kernels.setdefault(title, Kernel(taken.get(symbol, [0] * 4)))
-    launched = [title for title in kernels if title in {r[1] for r in rows if r[0] in taken}]
-    name = next(part.glob("*.ptx")).stem
-    data = (covered / name).read_bytes() if (covered / name).exists() else bytes(10**6)
-    for k, title in enumerate(launched):
-        kernels[title].launches = int.from_bytes(data[4 * k:4 * k + 4], sys.byteorder)
+        kernels.setdefault(title, Kernel(taken.get(symbol)))
+    launched = [kernel for kernel in kernels.values() if kernel.taken]
+    file = covered / part.name
+    data = file.read_bytes() if file.exists() else bytes(10**6)
+    for k, kernel in enumerate(launched):
+        kernel.launches = int.from_bytes(data[4 * k:4 * k + 4], sys.byteorder)
     for (_, title, where), ran in zip(rows, data[4 * len(launched):]):
         kernels[title].blocks += 1
-        if not ran:
-            kernels[title].unreached.append(where)
+        kernels[title].unreached += [] if ran else [where]
     return kernels
 
 
 def read_table():
     """The nvcc that it is of; {title: {architecture: numbers}}."""
-    lines = TABLE.read_text().splitlines() if TABLE.exists() else [""]
+    version, *lines = TABLE.read_text().splitlines()
     rows = {}
     for line in lines:
-        if line and not line.startswith("#"):
+        if not line.startswith("#"):
             title, *cells = re.split(r"  +", line)
             rows[title] = {a: list(map(int, cell.split("/")))
                            for a, cell in zip(ARCHITECTURES, cells) if cell != "-"}
-    return lines[0].removeprefix("# "), rows
+    return version.removeprefix("# "), rows
 
 
 def write_table(version, rows):
@@ -204,8 +191,8 @@ def excesses(title, kernel, allowed):
 
 def run(architecture, tests, write):
     """Whether all is as it should be."""
-    folder = BUILD / "tests/ptx" / architecture
-    parts = build(architecture, folder)
+    folder, parts = BUILD / "tests/ptx" / architecture, sources(architecture)
+    build(architecture, parts, folder)
     shutil.rmtree(folder / "covered", ignore_errors=True)
     with ThreadPoolExecutor(CORES) as pool:
         ended = list(pool.map(lambda test: run_test(test, folder), tests))
@@ -215,7 +202,7 @@ def run(architecture, tests, write):
         if code != 0:
             wrong += [f"{test}: {line}" for line in complaints(output)]
     kernels = {}
-    for part in parts:
+    for part in parts.values():
         kernels |= read_kernels(part, folder / "covered")
     for title, k in sorted(kernels.items()):
         print(f"{title:46}{'' if k.launches is None else k.launches:>6} launches, "
@@ -231,15 +218,13 @@ def run(architecture, tests, write):
 def hold(architecture, kernels, write):
     """What is wrong with the kernels, by the table."""
     of, rows = read_table()
-    here = subprocess.run([settings()[0], "--version"], capture_output=True, text=True, check=True)
-    here = re.search(r"release.*", here.stdout).group()
+    here = re.search(r"release.*", command(settings()[0], "--version")).group()
     if write:
         rows = {title: cells for title, cells in rows.items() if title in kernels and of == here}
         for title, kernel in kernels.items():
             rows.setdefault(title, {})[architecture] = kernel.numbers()
         write_table(here, rows)
-        of = here
-    if of != here:
+    elif of != here:
         print(f"SKIP of {TABLE.name}: it is of nvcc {of}, and here is {here}")
         return []
     return [line for title, kernel in sorted(kernels.items())

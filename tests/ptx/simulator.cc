@@ -21,7 +21,6 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <sys/mman.h>
@@ -37,8 +36,7 @@ namespace
 {
 
 constexpr uint64_t PAGE = 4096;
-constexpr unsigned MOST_THREADS = 1024, MOST_BLOCKS = 1u << 21, BLOCKS_AT_ONCE = 2;
-constexpr unsigned CACHED_PAGES = 1024;
+constexpr unsigned MOST_THREADS = 1024, MOST_BLOCKS = 1u << 21;
 
 /* Who did something to memory, and when; `time` 0: nobody. */
 struct use {
@@ -50,13 +48,12 @@ struct cell {
 };
 
 struct page {
-    uint64_t low = 0, high = 0;                   /* addresses of the allocation, on this page */
+    uint64_t low = 0, high = 0;                   /* addresses of the allocation */
     int device = -1;                              /* whose memory it is; -1: all may use it */
     bool is_pinned = false;                       /* the host may write it at any time */
     std::array<uint64_t, PAGE / 64> written = {}; /* a bit per byte */
-    uint32_t launch = 0;                          /* that `cells` are of */
     unsigned unit = 0;                            /* bytes of a cell */
-    std::vector<cell> cells;
+    std::vector<cell> cells = {};                 /* of this launch; none: not used yet */
 };
 
 /* What one atomic published: of each thread of its block, until when. */
@@ -74,26 +71,21 @@ struct acquire {
 };
 
 struct block_state {
-    bool active = false;
-    unsigned index = 0, ended = 0, arrived = 0;
+    unsigned ended = 0, arrived = 0;
     uint32_t barrier = 0; /* when all were at the last one */
     struct fence_record {
         uint32_t time, barrier; /* the block's last barrier then */
-    } fences[MOST_THREADS];
+    } fences[MOST_THREADS] = {};
     std::vector<acquire> acquires;
     std::vector<page> pages; /* of shared memory */
     std::vector<char> shared;
 };
 
-struct module_record {
-    const kernel *kernels;
-    size_t kernel_count;
-    uint32_t *launches; /* of each */
-};
+using page_table = std::unordered_map<uint64_t, page>; /* by address / PAGE */
 
 struct known_pages {
     std::mutex lock;
-    std::unordered_map<uint64_t, std::unique_ptr<page>> by_number;
+    page_table pages;
 };
 
 /* Never destroyed: the device thread may still run while the process ends. */
@@ -103,32 +95,33 @@ known_pages &all_pages()
     return *all;
 }
 
-std::vector<module_record> &modules()
+std::map<std::string, kernel> &kernels()
 {
-    static auto *all = new std::vector<module_record>;
+    static auto *all = new std::map<std::string, kernel>;
     return *all;
 }
 
 /* The launch that runs. All of it is the device thread's alone. */
-uint32_t launch = 0, now = 0;
+uint32_t now = 0;
 unsigned long long threads_left = 0;
-block_state blocks[BLOCKS_AT_ONCE];
+std::map<unsigned, block_state> blocks;            /* that have begun and not ended */
 std::map<uint64_t, std::vector<release>> releases; /* by location */
-std::vector<page *> used_pages;
-std::vector<std::vector<cell>> spare_cells;
-struct {
-    uint64_t number;
-    page *at;
-} cache[CACHED_PAGES];
+std::unordered_map<uint64_t, page *> used_pages;
+page_table pinned_pages;
 
 [[noreturn]] void report(const site &from, const std::string &what)
 {
     fatal("%s, at %s:%d: %s", what.c_str(), from.file, from.line, from.text);
 }
 
+char *pointer(uint64_t address)
+{
+    return reinterpret_cast<char *>(address); // NOLINT
+}
+
 block_state &this_block()
 {
-    return blocks[blocks[0].active && blocks[0].index == blockIdx.x ? 0 : 1];
+    return blocks.at(blockIdx.x);
 }
 
 std::string name_of(const use &one)
@@ -146,7 +139,7 @@ bool is_acquired(const block_state &mine, const acquire &a)
 
 bool is_ordered(const block_state &mine, const use &earlier)
 {
-    if (earlier.block == mine.index)
+    if (earlier.block == blockIdx.x)
         return earlier.thread == threadIdx.x || earlier.time < mine.barrier;
     for (const acquire &a : mine.acquires) {
         if (!is_acquired(mine, a))
@@ -162,20 +155,20 @@ bool is_ordered(const block_state &mine, const use &earlier)
 
 void check_race(const site &from, const block_state &mine, const cell &c, action what)
 {
-    bool updates = what == UPDATE;
-    const char *does = what == READ ? "reads" : "overwrites";
-    if (c.written.time != 0 && !(updates && c.written.is_atomic) && !is_ordered(mine, c.written))
-        report(from, std::string("race: ") + does + " what " + name_of(c.written) + " wrote");
+    const char *does = what == READ ? "race: reads what " : "race: overwrites what ";
+    bool both_atomic = what == UPDATE && c.written.is_atomic;
+    if (c.written.time != 0 && !both_atomic && !is_ordered(mine, c.written))
+        report(from, does + name_of(c.written) + " wrote");
     for (const use &r : c.read)
         if (what != READ && r.time != 0 && !is_ordered(mine, r))
-            report(from, std::string("race: ") + does + " what " + name_of(r) + " read");
+            report(from, does + name_of(r) + " read");
 }
 
 /* Of readers that nothing orders two are kept, of two blocks if there are: whoever writes without
  * an order then is another than one of them. */
 void note_use(const block_state &mine, cell &c, action what)
 {
-    use me = {mine.index % MOST_BLOCKS, threadIdx.x % MOST_THREADS, what == UPDATE, now};
+    use me = {blockIdx.x % MOST_BLOCKS, threadIdx.x % MOST_THREADS, what == UPDATE, now};
     if (what != READ) {
         c = {me, {}};
         return;
@@ -189,40 +182,39 @@ void note_use(const block_state &mine, cell &c, action what)
         c.read[1] = me;
 }
 
-/* Cells of this launch, no larger than the access. */
-void prepare_cells(page &p, access how)
+/* Cells no larger than the access. */
+void prepare_cells(page &p, unsigned size_bytes)
 {
-    if (p.launch != launch) {
-        p.launch = launch;
-        p.unit = std::min(how.size_bytes, 4u);
-        if (p.cells.empty() && !spare_cells.empty()) {
-            p.cells.swap(spare_cells.back());
-            spare_cells.pop_back();
-        }
-        p.cells.assign(PAGE / p.unit, cell());
-        if (how.where == GLOBAL)
-            used_pages.push_back(&p);
+    if (p.cells.empty()) {
+        p.unit = std::min(size_bytes, 4u);
+        p.cells.resize(PAGE / p.unit);
     }
-    while (p.unit > how.size_bytes) {
-        std::vector<cell> halves;
+    if (p.unit > size_bytes) {
+        std::vector<cell> parts;
         for (const cell &c : p.cells)
-            halves.insert(halves.end(), 2, c);
-        p.cells.swap(halves);
-        p.unit /= 2;
+            parts.insert(parts.end(), p.unit / size_bytes, c);
+        p.cells.swap(parts);
+        p.unit = size_bytes;
     }
+}
+
+/* The bits of `size_bytes` bytes in page::written, where a word has those of 64. */
+uint64_t bits_of(uint64_t address, uint64_t size_bytes)
+{
+    return ~0ull >> (64 - size_bytes) << address % 64;
 }
 
 /* The access lies within the page's allocation, and is aligned. */
 void check_use(const site &from, access how, page &p, uint64_t address)
 {
-    uint64_t at = address % PAGE, bits = ((1ull << how.size_bytes) - 1) << at % 64;
+    uint64_t at = address % PAGE, bits = bits_of(at, how.size_bytes);
     uint64_t &written = p.written[at / 64];
     if (how.what != WRITE && (written & bits) != bits && !p.is_pinned)
         report(from, "reads memory that nobody wrote");
     if (how.what == WRITE)
         written |= bits;
     const block_state &mine = this_block();
-    prepare_cells(p, how);
+    prepare_cells(p, how.size_bytes);
     for (uint64_t i = at / p.unit; i < (at + how.size_bytes) / p.unit; i++) {
         check_race(from, mine, p.cells[i], how.what);
         note_use(mine, p.cells[i], how.what);
@@ -233,21 +225,19 @@ void check_use(const site &from, access how, page &p, uint64_t address)
  * neither. */
 page *look_up(uint64_t address)
 {
-    uint64_t number = address / PAGE;
-    auto &cached = cache[number % CACHED_PAGES];
-    if (cached.number == number && cached.at != nullptr)
-        return cached.at;
+    page *&used = used_pages[address / PAGE];
+    if (used != nullptr)
+        return used;
     known_pages &all = all_pages();
     std::lock_guard<std::mutex> hold(all.lock);
-    auto found = all.by_number.find(number);
-    if (found == all.by_number.end()) {
-        if (!emulated::is_pinned_memory(reinterpret_cast<const void *>(address), 1)) // NOLINT
-            return nullptr;
-        found = all.by_number.emplace(number, std::make_unique<page>()).first;
-        found->second->is_pinned = true;
-    }
-    cached = {number, found->second.get()};
-    return cached.at;
+    auto found = all.pages.find(address / PAGE);
+    if (found != all.pages.end())
+        return used = &found->second;
+    if (!emulated::is_pinned_memory(pointer(address), 1))
+        return nullptr;
+    used = &pinned_pages[address / PAGE];
+    used->is_pinned = true;
+    return used;
 }
 
 void check_bounds(const site &from, access how, const page *p, uint64_t address)
@@ -257,8 +247,7 @@ void check_bounds(const site &from, access how, const page *p, uint64_t address)
                          std::to_string(how.size_bytes) + " bytes");
     bool inside = p != nullptr && address >= p->low && address + how.size_bytes <= p->high;
     if (p != nullptr && p->is_pinned)
-        inside = emulated::is_pinned_memory(reinterpret_cast<const void *>(address), // NOLINT
-                                            how.size_bytes);
+        inside = emulated::is_pinned_memory(pointer(address), how.size_bytes);
     if (inside && p->device >= 0 && p->device != emulated::working_device())
         report(from, "memory of device " + std::to_string(p->device));
     if (!inside)
@@ -266,157 +255,109 @@ void check_bounds(const site &from, access how, const page *p, uint64_t address)
                          std::to_string(how.size_bytes) + " bytes");
 }
 
-/* In the page's place: [low, high) is what an allocation has of it. */
-void set_pages(uint64_t start, size_t size_bytes, int device, bool is_written)
-{
-    known_pages &all = all_pages();
-    std::lock_guard<std::mutex> hold(all.lock);
-    for (uint64_t at = start / PAGE * PAGE; at < start + size_bytes; at += PAGE) {
-        auto made = std::make_unique<page>();
-        made->low = std::max(at, start);
-        made->high = std::min(at + PAGE, start + size_bytes);
-        made->device = device;
-        if (is_written)
-            made->written.fill(~0ull);
-        all.by_number[at / PAGE] = std::move(made);
-    }
-}
-
-void end_launch()
-{
-    known_pages &all = all_pages();
-    std::lock_guard<std::mutex> hold(all.lock);
-    for (page *p : used_pages) {
-        spare_cells.emplace_back();
-        spare_cells.back().swap(p->cells);
-    }
-    used_pages.clear();
-    for (auto &c : cache)
-        if (c.at != nullptr && c.at->is_pinned)
-            all.by_number.erase(c.number);
-    std::fill(std::begin(cache), std::end(cache), std::decay_t<decltype(cache[0])>());
-    releases.clear();
-}
-
 void begin_launch(const kernel &k)
 {
-    launch++;
     now = 1;
     threads_left = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
     if (blockDim.x > k.most_threads || gridDim.x > MOST_BLOCKS)
         fatal("%u blocks of %u threads, of %u at most", gridDim.x, blockDim.x, k.most_threads);
-    for (module_record &m : modules())
-        if (&k >= m.kernels && &k < m.kernels + m.kernel_count)
-            __atomic_fetch_add(&m.launches[&k - m.kernels], 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(k.launches, 1, __ATOMIC_RELAXED);
 }
 
-void begin_block(const kernel &k)
+void end_launch()
 {
-    block_state &b = blocks[blocks[0].active ? 1 : 0];
-    b.active = true;
-    b.index = blockIdx.x;
-    b.ended = b.arrived = 0;
-    b.barrier = now;
-    std::fill(std::begin(b.fences), std::end(b.fences), block_state::fence_record());
-    b.acquires.clear();
-    uint64_t end = 0;
-    for (const range &r : k.shared)
-        end = std::max<uint64_t>(end, r.at + r.size_bytes);
-    b.pages.assign((end + PAGE - 1) / PAGE, page());
-    b.shared.assign(b.pages.size() * PAGE, '\xFF');
-    for (const range &r : k.shared)
-        for (uint64_t at = r.at / PAGE * PAGE; at < r.at + r.size_bytes; at += PAGE) {
-            b.pages[at / PAGE].low = std::max<uint64_t>(at, r.at);
-            b.pages[at / PAGE].high = std::min<uint64_t>(at + PAGE, r.at + r.size_bytes);
-        }
+    for (auto &[number, used] : used_pages)
+        used->cells = {};
+    used_pages.clear();
+    pinned_pages.clear();
+    releases.clear();
 }
 
-/* Of a file in $PTX_COVERAGE, which all processes of a test share; without it, memory. */
-void *map_coverage(const char *name, size_t size_bytes)
+void begin_block(const kernel &k, block_state &b)
+{
+    b.barrier = now;
+    for (const range &r : k.shared) {
+        uint64_t end = r.at + r.size_bytes;
+        b.pages.resize((end + PAGE - 1) / PAGE, page{r.at, end});
+    }
+    b.shared.assign(b.pages.size() * PAGE, '\xFF');
+}
+
+/* Of a file, which all processes of a test share. */
+void *map_coverage(const std::string &name, size_t size_bytes)
 {
     const char *folder = std::getenv("PTX_COVERAGE");
-    int file = -1, how = MAP_PRIVATE | MAP_ANONYMOUS;
-    if (folder != nullptr) {
-        std::string path = std::string(folder) + "/" + name;
-        file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        how = MAP_SHARED;
-        if (file < 0 || ftruncate(file, static_cast<off_t>(size_bytes)) != 0)
-            fatal("%s: cannot be made", path.c_str());
-    }
-    void *memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, how, file, 0);
+    if (folder == nullptr)
+        fatal("PTX_COVERAGE is not set: the folder for what has run");
+    std::string path = folder + ("/" + name);
+    int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    void *memory = MAP_FAILED;
+    if (file >= 0 && ftruncate(file, static_cast<off_t>(size_bytes)) == 0)
+        memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory == MAP_FAILED)
-        fatal("no memory for what %s covers", name);
+        fatal("%s: cannot be made", path.c_str());
     return memory;
 }
 
 } // namespace
 
-module::module(const char *name, const kernel *kernels, size_t kernel_count, size_t block_count,
-               unsigned char **covered)
+module::module(const char *name, const std::vector<kernel> &own,
+               const std::vector<constant> &constants, size_t block_count, unsigned char **covered)
 {
-    size_t head = kernel_count * sizeof(uint32_t);
+    size_t head = own.size() * sizeof(uint32_t);
     auto *launches = static_cast<uint32_t *>(map_coverage(name, head + block_count));
-    *covered = reinterpret_cast<unsigned char *>(launches + kernel_count);
-    modules().push_back({kernels, kernel_count, launches});
-}
-
-constant_memory::constant_memory(const void *memory, size_t size_bytes)
-{
-    set_pages(reinterpret_cast<uintptr_t>(memory), size_bytes, -1, true);
+    *covered = reinterpret_cast<unsigned char *>(launches + own.size());
+    for (const kernel &k : own) {
+        auto [made, is_new] = kernels().emplace(k.symbol, k);
+        if (!is_new)
+            fatal("two kernels are called %s", k.symbol);
+        made->second.launches = launches++;
+    }
+    for (const constant &c : constants) {
+        emulated::memory_taken(c.memory, c.size_bytes, -1);
+        emulated::memory_written(c.memory, c.size_bytes);
+    }
 }
 
 const kernel &find_kernel(const char *symbol)
 {
-    const kernel *found = nullptr;
-    for (const module_record &m : modules())
-        for (size_t i = 0; i < m.kernel_count; i++)
-            if (std::strcmp(m.kernels[i].symbol, symbol) == 0) {
-                if (found != nullptr)
-                    fatal("two kernels are called %s", symbol);
-                found = &m.kernels[i];
-            }
-    if (found == nullptr)
+    auto found = kernels().find(symbol);
+    if (found == kernels().end())
         fatal("there is no PTX of %s", symbol);
-    return *found;
+    return found->second;
 }
 
 void run_thread(const kernel &k, const char *parameters)
 {
     if (threads_left == 0)
         begin_launch(k);
-    block_state *mine = &this_block();
-    if (!mine->active || mine->index != blockIdx.x)
-        begin_block(k);
+    auto [mine, is_new] = blocks.try_emplace(blockIdx.x);
+    if (is_new)
+        begin_block(k, mine->second);
     k.run(parameters);
-    mine = &this_block();
-    if (++mine->ended == blockDim.x)
-        mine->active = false;
+    if (++mine->second.ended == blockDim.x)
+        blocks.erase(mine);
     if (--threads_left == 0)
         end_launch();
 }
 
 char *reach(const site &from, access how, uint64_t address)
 {
-    if (how.where == GLOBAL) {
-        page *p = look_up(address);
-        check_bounds(from, how, p, address);
-        check_use(from, how, *p, address);
-        return reinterpret_cast<char *>(address); // NOLINT
-    }
     block_state &mine = this_block();
-    page *p = address / PAGE < mine.pages.size() ? &mine.pages[address / PAGE] : nullptr;
+    bool is_shared = how.where == SHARED, is_there = address / PAGE < mine.pages.size();
+    page *p = !is_shared ? look_up(address) : is_there ? &mine.pages[address / PAGE] : nullptr;
     check_bounds(from, how, p, address);
     check_use(from, how, *p, address);
-    return &mine.shared[address];
+    return is_shared ? &mine.shared[address] : pointer(address);
 }
 
-char *reach_local(const site &from, unsigned size_bytes, uint64_t address, local_memory memory)
+char *reach_local(const site &from, unsigned size_bytes, uint64_t address, char *start,
+                  size_t all_bytes)
 {
-    auto start = reinterpret_cast<uintptr_t>(memory.start);
-    if (address % size_bytes != 0 || address < start ||
-        address + size_bytes > start + memory.size_bytes)
+    uint64_t at = address - reinterpret_cast<uintptr_t>(start);
+    if (address % size_bytes != 0 || at >= all_bytes || at + size_bytes > all_bytes)
         report(from, "out of bounds of its local memory, or misaligned");
-    return memory.start + (address - start);
+    return start + at;
 }
 
 uint32_t atomic_inc(const site &from, uint64_t address, uint32_t last)
@@ -429,7 +370,7 @@ uint32_t atomic_inc(const site &from, uint64_t address, uint32_t last)
     std::vector<release> &all = releases[address];
     now++;
     mine.acquires.push_back({&all, all.size(), me, now, 0});
-    release r = {mine.index, std::vector<uint32_t>(blockDim.x)};
+    release r = {blockIdx.x, std::vector<uint32_t>(blockDim.x)};
     for (unsigned t = 0; t < blockDim.x; t++) {
         uint32_t own = mine.fences[t].time;
         r.until[t] = std::max(mine.fences[me].barrier, t == me || own < mine.barrier ? own : 0);
@@ -476,35 +417,35 @@ uint64_t divides_by_zero(const site &from)
 namespace emulated
 {
 
+using ptx::all_pages;
+using ptx::PAGE;
+
 void memory_taken(const void *memory, size_t size_bytes, int device)
 {
-    ptx::set_pages(reinterpret_cast<uintptr_t>(memory), size_bytes, device, false);
+    ptx::known_pages &all = all_pages();
+    std::lock_guard<std::mutex> hold(all.lock);
+    uint64_t start = reinterpret_cast<uintptr_t>(memory), end = start + size_bytes;
+    for (uint64_t number = start / PAGE; number * PAGE < end; number++)
+        all.pages[number] = {start, end, device};
 }
 
 void memory_freed(const void *memory, size_t size_bytes)
 {
-    ptx::known_pages &all = ptx::all_pages();
+    ptx::known_pages &all = all_pages();
     std::lock_guard<std::mutex> hold(all.lock);
-    auto start = reinterpret_cast<uintptr_t>(memory);
-    for (uint64_t at = start / ptx::PAGE; at * ptx::PAGE < start + size_bytes; at++)
-        all.by_number.erase(at);
+    uint64_t start = reinterpret_cast<uintptr_t>(memory), end = start + size_bytes;
+    for (uint64_t number = start / PAGE; number * PAGE < end; number++)
+        all.pages.erase(number);
 }
 
 void memory_written(const void *memory, size_t size_bytes)
 {
-    ptx::known_pages &all = ptx::all_pages();
+    ptx::known_pages &all = all_pages();
     std::lock_guard<std::mutex> hold(all.lock);
-    uint64_t at = reinterpret_cast<uintptr_t>(memory), end = at + size_bytes;
-    while (at < end) {
-        ptx::page &p = *all.by_number.at(at / ptx::PAGE);
-        for (uint64_t next = std::min(end, (at / ptx::PAGE + 1) * ptx::PAGE); at < next;)
-            if (at % 64 == 0 && next - at >= 64) {
-                p.written[at % ptx::PAGE / 64] = ~0ull;
-                at += 64;
-            } else {
-                p.written[at % ptx::PAGE / 64] |= 1ull << at % 64;
-                at++;
-            }
+    uint64_t at = reinterpret_cast<uintptr_t>(memory), end = at + size_bytes, next;
+    for (; at < end; at = next) {
+        next = std::min(end, (at / 64 + 1) * 64);
+        all.pages.at(at / PAGE).written[at % PAGE / 64] |= ptx::bits_of(at, next - at);
     }
 }
 

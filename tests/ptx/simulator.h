@@ -8,6 +8,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cfenv>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -31,20 +32,21 @@ struct kernel {
     const char *symbol, *title;
     void (*run)(const char *parameters);
     unsigned most_threads;
-    uint32_t parameter_bytes;
     std::vector<range> parameters, shared; /* shared: addresses, which begin at 0 */
+    uint32_t *launches = nullptr;          /* how many there were */
+};
+
+/* Lies in pages of its own, and is as if written before the first launch. */
+struct constant {
+    const void *memory;
+    size_t size_bytes;
 };
 
 /* A file of PTX; made before main(). What runs is noted in the file $PTX_COVERAGE/<name>: launches
  * of each kernel, of 4 bytes, then a byte for each basic block, 1 if it ran. */
 struct module {
-    module(const char *name, const kernel *kernels, size_t kernel_count, size_t block_count,
-           unsigned char **covered);
-};
-
-/* Lies in pages of its own, and is as if written before the first launch. */
-struct constant_memory {
-    constant_memory(const void *memory, size_t size_bytes);
+    module(const char *name, const std::vector<kernel> &kernels,
+           const std::vector<constant> &constants, size_t block_count, unsigned char **covered);
 };
 
 const kernel &find_kernel(const char *symbol);
@@ -52,7 +54,7 @@ const kernel &find_kernel(const char *symbol);
 /* A thread of the kernel, in emulated::launch_kernel(). */
 void run_thread(const kernel &k, const char *parameters);
 
-enum space { GLOBAL, SHARED_SPACE };
+enum space { GLOBAL, SHARED };
 enum action { READ, WRITE, UPDATE }; /* UPDATE: atomically */
 
 struct access {
@@ -65,12 +67,9 @@ struct access {
  * misaligned, read and never written, or a race. */
 char *reach(const site &from, access how, uint64_t address);
 
-/* The same in a thread's own memory. */
-struct local_memory {
-    char *start;
-    size_t size_bytes;
-};
-char *reach_local(const site &from, unsigned size_bytes, uint64_t address, local_memory memory);
+/* The same of a thread's own memory: [start, start + all_bytes). */
+char *reach_local(const site &from, unsigned size_bytes, uint64_t address, char *start,
+                  size_t all_bytes);
 
 uint32_t atomic_inc(const site &from, uint64_t address, uint32_t last);
 void barrier(const site &from);
@@ -82,33 +81,11 @@ uint32_t shuffle(const site &from, uint32_t value, uint32_t source, uint32_t cla
 
 [[noreturn]] uint64_t divides_by_zero(const site &from);
 
-/* Compiled in seconds, and not slow: without optimisation of what is called. */
-#define PTX_INLINE inline __attribute__((always_inline))
-
-PTX_INLINE float as_float(uint64_t bits)
+/* The lowest bits of `x`, as a `To`. At -O1, which compiles in seconds, only this is inlined. */
+template <typename To, typename From> __forceinline__ To as(From x)
 {
-    float x;
-    std::memcpy(&x, &bits, sizeof x); /* the lower half */
-    return x;
-}
-
-PTX_INLINE double as_double(uint64_t bits)
-{
-    double x;
-    std::memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-PTX_INLINE uint32_t bits(float x)
-{
-    uint32_t same;
-    std::memcpy(&same, &x, sizeof same);
-    return same;
-}
-
-PTX_INLINE uint64_t bits(double x)
-{
-    uint64_t same;
+    static_assert(sizeof(To) <= sizeof x, "");
+    To same;
     std::memcpy(&same, &x, sizeof same);
     return same;
 }
@@ -116,56 +93,43 @@ PTX_INLINE uint64_t bits(double x)
 #define GET(type, from) (*reinterpret_cast<const type *>(from))
 #define PUT(type, to, value) (*reinterpret_cast<type *>(to) = (value))
 
-/* Rounded towards minus infinity. The product is exact as a double; `rest` is what the sum of
- * doubles lost. */
+/* Rounded towards minus infinity. The compiler moves no volatile variable past a call. */
 inline float fma_down(float a, float b, float c)
 {
-    double product = double(a) * double(b), sum = product + double(c), part = sum - product;
-    double rest = (product - (sum - part)) + (double(c) - part);
-    float rounded = static_cast<float>(sum);
-    bool too_large = double(rounded) > sum || (double(rounded) == sum && rest < 0);
-    if (too_large)
-        return std::nextafter(rounded, -std::numeric_limits<float>::infinity());
-    float next = std::nextafter(rounded, std::numeric_limits<float>::infinity());
-    bool too_small = double(next) < sum || (double(next) == sum && rest >= 0);
-    return std::isfinite(rounded) && too_small ? next : rounded;
+    volatile float factor = a;
+    std::fesetround(FE_DOWNWARD);
+    volatile float sum = std::fma(factor, b, c);
+    std::fesetround(FE_TONEAREST);
+    return sum;
 }
 
+/* What is subnormal becomes 0. */
 inline float flushed(float x)
 {
     return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
 }
 
-inline float exp2_of(float x)
-{
-    return static_cast<float>(std::exp2(double(x)));
-}
-
 /* Of some 20 bits, as the instruction that begins a division in double precision. */
 inline double rough_reciprocal(double x)
 {
-    return emulated_bits<double>(emulated_bits<uint64_t>(1 / x) & 0xFFFFFFFF00000000u);
+    return as<double>(as<uint64_t>(1 / x) & 0xFFFFFFFF00000000u);
 }
 
 /* A number before a NaN, and +0 before -0. */
 inline float larger(float a, float b)
 {
-    if (a == b)
-        return std::signbit(a) ? b : a;
-    return a > b || b != b ? a : b;
+    return a > b || b != b || (a == b && std::signbit(b)) ? a : b;
 }
 
 /* Of a float without a fraction; NaN is 0. */
 template <typename T, typename F> T clamped(F x)
 {
-    if constexpr (std::is_floating_point<T>::value)
-        return x;
+    using limits = std::numeric_limits<T>;
     if (x != x)
         return 0;
-    if (x <= static_cast<F>(std::numeric_limits<T>::min()))
-        return std::numeric_limits<T>::min();
-    return x >= static_cast<F>(std::numeric_limits<T>::max()) ? std::numeric_limits<T>::max()
-                                                              : static_cast<T>(x);
+    if (x <= static_cast<F>(limits::min()))
+        return limits::min();
+    return x >= static_cast<F>(limits::max()) ? limits::max() : static_cast<T>(x);
 }
 
 inline uint32_t keep_carry(uint32_t *carry, uint64_t wide)

@@ -2,9 +2,11 @@
 manual of the PTX ISA. Registers are unsigned integers of their width; an instruction reads them as
 its type. An instruction that no row has is an error with its line: none is passed over.
 """
+import collections
 import pathlib
 import re
 import subprocess
+from json import dumps as quoted
 
 
 class Unknown(Exception):
@@ -15,16 +17,14 @@ def bits(kind):
     return 1 if kind == "pred" else int(re.sub(r"\D", "", kind))
 
 
-def c_type(kind):
-    if kind in ("pred", "f32", "f64"):
-        return {"pred": "bool", "f32": "float", "f64": "double"}[kind]
-    return f"{'' if kind[0] == 's' else 'u'}int{bits(kind)}_t"
-
-
 def unsigned(kind):
     return "bool" if kind == "pred" else f"uint{bits(kind)}_t"
 
 
+C_TYPES = {"pred": "bool", "f32": "float", "f64": "double"}
+for size in (8, 16, 32, 64):
+    C_TYPES |= {f"{k}{size}": f"{'' if k == 's' else 'u'}int{size}_t" for k in "sub"}
+PACKED = {"f16": "uint16_t", "bf16": "uint16_t", "f16x2": "uint32_t", "bf16x2": "uint32_t"}
 # Opcodes without their last type; what the result is (T: of the last type, W: of twice its width);
 # the last types that are allowed; the result. {a} is the first operand after the result, of the
 # last type; {a:u32} of another. CC is the carry.
@@ -41,7 +41,7 @@ ROWS = [
     ("mad.lo", "T", "su", "{a} * {b} + {c}"),
     ("fma.rn", "T", "f", "fma{f}({a}, {b}, {c})"),
     ("fma.rm", "T", "f32", "fma_down({a}, {b}, {c})"),
-    ("div|div.rn", "T", "f", "{a} / {b}"),
+    ("div.rn", "T", "f", "{a} / {b}"),
     ("div", "T", "u", "{b} == 0 ? {T}(divides_by_zero({site})) : {a} / {b}"),
     ("rem", "T", "u", "{b} == 0 ? {T}(divides_by_zero({site})) : {a} % {b}"),
     ("neg", "T", "sf", "-{a}"),
@@ -49,7 +49,7 @@ ROWS = [
     ("sqrt.rn", "T", "f", "sqrt{f}({a})"),
     ("rcp.rn", "T", "f", "1 / {a}"),
     ("rcp.approx.ftz", "T", "f64", "rough_reciprocal({a})"),
-    ("ex2.approx.ftz", "T", "f32", "flushed(exp2_of(flushed({a})))"),
+    ("ex2.approx.ftz", "T", "f32", "flushed(std::exp2(flushed({a})))"),
     ("min", "T", "su", "{a} < {b} ? {a} : {b}"),
     ("max", "T", "su", "{a} > {b} ? {a} : {b}"),
     ("max", "T", "f32", "larger({a}, {b})"),
@@ -103,18 +103,24 @@ CONVERSIONS = [  # to the first type, {a} is of the second
     (r"cvt\.rn\.bf16x2\.f32",
      "uint32_t(__float2bfloat16({a}).bits) << 16 | __float2bfloat16({b}).bits"),
     (r"cvt\.sat\.f32\.f32", "{a} > 0 ? ({a} < 1 ? {a} : 1.0f) : 0.0f"),
-    (rf"cvt\.rzi\.({INTEGER}|f64)\.f\d+", "clamped<{T}>(trunc{f}({a}))"),
-    (rf"cvt\.rni\.({INTEGER}|f64)\.f\d+", "clamped<{T}>(nearbyint{f}({a}))"),
+    (rf"cvt\.rzi\.{INTEGER}\.f\d+", "clamped<{T}>(trunc{f}({a}))"),
+    (rf"cvt\.rni\.{INTEGER}\.f\d+", "clamped<{T}>(nearbyint{f}({a}))"),
+    (r"cvt\.rzi\.f64\.f64", "trunc({a})"),
+    (r"cvt\.rni\.f64\.f64", "nearbyint({a})"),
     (r"cvt\.rmi\.f32\.f32", "floorf({a})"),
 ]
-READ_AS = {"f32": "as_float", "f64": "as_double"}
-WIDEST = {"s128": "__int128", "u128": "unsigned __int128"}
 SPECIAL = {"%tid.x": "threadIdx.x", "%ntid.x": "blockDim.x", "%ctaid.x": "blockIdx.x",
            "%nctaid.x": "gridDim.x"}
-SPACES = {"global": "GLOBAL", "shared": "SHARED_SPACE"}
 VARIABLE = re.compile(r"\.(reg|local|param|shared|global)(?: \.align (\d+))? \.(\w+) ([%\w$]+)"
                       r"(?:\[(\d+)\])?(?: = \{(.*)\})?$")
-PAGE = 4096  # simulator.h's
+PAGE = 4096  # simulator.cc's
+Variable = collections.namedtuple("Variable", "space name kind align size values")
+
+
+def variable(text):
+    space, align, kind, name, count, values = VARIABLE.match(text).groups()
+    size = bits(kind) // 8 * int(count or 1)
+    return Variable(space, name, kind, int(align or size), size, values)
 
 
 class Operand:
@@ -134,68 +140,67 @@ def split(text):
     return [part.strip() for part in re.findall(r"(?:\{[^}]*\}|\[[^]]*\]|\([^)]*\)|[^,])+", text)]
 
 
-def quoted(text):
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def assign(register, c_type, value):
+    """A signed value is extended by its sign, if the register is wider."""
+    value = f"{c_type}({value})"
+    if c_type in ("float", "double"):
+        value = f"as<uint{32 if c_type == 'float' else 64}_t>({value})"
+    return f"{name_of(register)} = {value};"
 
 
 class Function:
     """A .entry or a .func."""
 
-    def __init__(self, module, head, line):
+    def __init__(self, module, head):
         kind, result, self.symbol, parameters, rest = head.groups()
-        self.module, self.line, self.is_kernel = module, line, kind == "entry"
-        self.name = f"{kind}_{len(module.functions)}"
-        self.where = "?"
+        self.module, self.is_kernel, self.where = module, kind == "entry", "?"
         self.local = None  # the array that is all of a thread's own memory
-        self.code, self.blocks, self.symbols = [], [], {}
-        self.parameters, self.parameter_bytes, self.shared, self.pages = [], 0, [], 0
+        self.code, self.symbols = ["uint32_t CC = 0; char *M; bool Q;"], {}
+        self.parameters, self.shared, self.pages = [], [], 0  # (address, size) of each
         limit = re.search(r"\.maxntid (\d+)", rest)
         self.most_threads = int(limit.group(1)) if limit else 1024
         if result:
-            self.symbols[result.split()[-1].split("[")[0]] = "result"
+            self.symbols[variable(result.strip()).name] = "result"
+        end = 0
         for k, text in enumerate(split(parameters or "")):
-            self.add_parameter(k, re.sub(r"\.ptr (\.\w+ )?\.align \d+ ", "", text))
+            v = variable(re.sub(r"\.ptr (\.\w+ )?\.align \d+ ", "", text))
+            at = -(-end // v.align) * v.align
+            end = at + v.size
+            self.parameters.append((at, v.size))
+            self.symbols[v.name] = f"P + {at}" if self.is_kernel else f"P{k}"
+        self.name = f"entry_{len(module.functions)}" if self.is_kernel else f"call_{self.symbol}"
+        arguments = ["char *result", *(f"const char *P{k}" for k in range(len(self.parameters)))]
+        arguments = ["const char *P"] if self.is_kernel else arguments
+        self.head = f"static void {self.name}({', '.join(arguments)})"
+        self.begin_block()
 
-    def add_parameter(self, k, text):
-        _, align, kind, name, count, _ = VARIABLE.match(text).groups()
-        size = bits(kind) // 8 * int(count or 1)
-        align = int(align or size)
-        at = -(-self.parameter_bytes // align) * align
-        self.parameters.append((at, size))
-        self.parameter_bytes = at + size
-        self.symbols[name] = f"(P + {at})" if self.is_kernel else f"P{k}"
-
-    def add_shared(self, name, align, size):
+    def add_shared(self, v):
         """Each array has pages of its own, and is aligned no better than it says."""
-        self.symbols[name] = f"{self.pages * PAGE + align}u"
-        self.shared.append((self.pages * PAGE + align, size))
-        self.pages += -(-(align + size) // PAGE)
+        at = self.pages * PAGE + v.align
+        self.symbols[v.name] = str(at)
+        self.shared.append((at, v.size))
+        self.pages += -(-(v.align + v.size) // PAGE)
 
     def begin_block(self):
-        self.blocks.append(len(self.module.blocks))
         self.code.append(f"COVER[{len(self.module.blocks)}] = 1;")
         self.module.blocks.append([self, None])  # its place: that of its first instruction
 
     def value(self, text, kind):
         """An operand's bits as `kind`."""
-        if text in SPECIAL:
-            source = SPECIAL[text]
-        elif re.match(r"0[fFdD][0-9a-fA-F]+$", text):
+        if re.match(r"0[fFdD][0-9a-fA-F]+$", text):
             source = f"uint{4 * len(text[2:])}_t(0x{text[2:]}ull)"
         elif re.match(r"-?(0x[0-9a-fA-F]+|\d+)U?$", text):
             source = f"uint64_t(0x{int(text.rstrip('U'), 0) & (1 << 64) - 1:x}ull)"
-        elif text in self.symbols or text in self.module.globals:
-            source = self.symbols.get(text) or f"uint64_t({self.module.globals[text]})"
+        elif found := SPECIAL.get(text) or self.symbols.get(text) or self.module.globals.get(text):
+            source = found
         elif re.match(r"%?[\w$]+$", text):
             source = name_of(text)
         else:
             raise KeyError(text)
-        return f"{READ_AS.get(kind) or c_type(kind)}({source})"
+        return f"as<{C_TYPES[kind]}>({source})" if kind[0] == "f" else f"{C_TYPES[kind]}({source})"
 
     def address(self, text):
         name, offset = re.match(r"\[([%\w$]+)(?:\+(-?\d+))?\]$", text).groups()
-        if name in self.symbols and not self.symbols[name].endswith("u"):
-            return f"{self.symbols[name]} + {offset or 0}"  # a parameter's
         return f"{self.value(name, 'u64')} + {offset or 0}"
 
     def site(self, line, text):
@@ -203,31 +208,28 @@ class Function:
         return f"SITES[{len(self.module.sites) - 1}]"
 
     def declare(self, text):
-        if many := re.match(r"\.reg \.(\w+) (%\w+)<(\d+)>$", text):
-            kind, name, count = many.groups()
-            names = (f"{name_of(name)}{k} = 0" for k in range(int(count)))
-            self.code.append(f"{unsigned(kind)} {', '.join(names)};")
-            return
         if text.startswith(".reg"):
             kind, names = re.match(r"\.reg \.(\w+) (.*)$", text).groups()
-            self.code += [f"{unsigned(kind)} {name_of(name)} = 0;" for name in split(names)]
+            for name in split(names):  # "%r<3>" are %r0, %r1, %r2
+                stem, _, count = name.rstrip(">").partition("<")
+                many = [f"{name_of(stem)}{k} = 0" for k in (range(int(count)) if count else [""])]
+                self.code.append(f"{unsigned(kind)} {', '.join(many)};")
             return
-        space, align, kind, name, count, _ = VARIABLE.match(text).groups()
-        size = bits(kind) // 8 * int(count or 1)
-        if space == "shared":
-            self.add_shared(name, int(align or size), size)
+        v = variable(text)
+        if v.space == "shared":
+            self.add_shared(v)
             return
-        self.code.append(f"alignas({align or size}) char {name_of(name)}[{size}];")
-        self.local = name_of(name)
-        self.symbols[name] = name_of(name) if space == "param" else f"uint64_t({name_of(name)})"
+        self.symbols[v.name] = name_of(v.name)
+        self.code.append(f"alignas({v.align}) char {name_of(v.name)}[{v.size}];")
+        if v.space == "local":
+            self.local = name_of(v.name)
 
     def statement(self, line, text):
         if text.startswith((".reg", ".local", ".param", ".shared")):
-            return self.declare(text)
-        if text.startswith(".pragma"):
-            return None
+            self.declare(text)
+            return
         guard, opcode, rest = re.match(r"(?:@(!?%?\w+) )?([\w.]+) ?(.*)$", text).groups()
-        block = self.module.blocks[self.blocks[-1]]
+        block = self.module.blocks[-1]
         block[1] = block[1] or self.where
         code = self.instruction(line, opcode, split(rest), text)
         if guard:
@@ -235,7 +237,6 @@ class Function:
         self.code.append(code)
         if guard and opcode.split(".")[0] in ("bra", "ret"):
             self.begin_block()
-        return None
 
     def instruction(self, line, opcode, operands, text):
         if opcode in ("bra", "bra.uni"):
@@ -245,7 +246,6 @@ class Function:
         if opcode == "call.uni":
             result, name, arguments = operands
             arguments = [name_of(a) for a in split(arguments.strip("()"))]
-            self.module.calls.add(name)
             return f"call_{name}({', '.join([name_of(result.strip('()')), *arguments])});"
         if opcode == "bar.sync" and operands == ["0"]:
             return f"barrier({self.site(line, text)});"
@@ -269,24 +269,15 @@ class Function:
             raise Unknown(opcode)
         wide = f"{kind[0]}{2 * bits(kind)}"
         result = {"T": kind, "W": wide}.get(result, result)
-        packed = {"f16": "uint16_t", "bf16": "uint16_t", "f16x2": "uint32_t", "bf16x2": "uint32_t"}
-        to_type = packed.get(result) or c_type(result)
+        to_type = PACKED.get(result) or C_TYPES[result]
         words = dict(zip("abcd", (Operand(self, o, kind) for o in operands[1:])))
         value = expression.format(
             **words, T=to_type, n=bits(kind), f="f" if kind == "f32" else "",
-            W=WIDEST.get(wide) or wide[0] in "su" and c_type(wide),
+            W=C_TYPES[wide] if "{W}" in expression else "",
             site=self.site(line, text) if "{site}" in expression else "",
             at=self.address(operands[1]) if "{at}" in expression else "")
         target, _, found = operands[0].partition("|")  # of a shuffle: whether there is such a lane
-        return self.assign(target, to_type, value) + (f" {name_of(found)} = Q;" if found else "")
-
-    @staticmethod
-    def assign(register, c_type, value):
-        """A signed value is extended by its sign, if the register is wider."""
-        value = f"{c_type}({value})"
-        if c_type in ("float", "double"):
-            value = f"bits({value})"
-        return f"{name_of(register)} = {value};"
+        return assign(target, to_type, value) + (f" {name_of(found)} = Q;" if found else "")
 
     def pack(self, width, operands):
         whole, parts = operands if "{" in operands[1] else operands[::-1]
@@ -295,38 +286,29 @@ class Function:
         if "{" in operands[1]:
             value = " | ".join(f"uint64_t({self.value(p, f'b{size}')}) << {k * size}"
                                for k, p in enumerate(parts))
-            return self.assign(whole, f"uint{width}_t", value)
+            return assign(whole, f"uint{width}_t", value)
         value = self.value(whole, f"b{width}")
-        return " ".join(self.assign(p, f"uint{size}_t", f"{value} >> {k * size}")
+        return " ".join(assign(p, f"uint{size}_t", f"{value} >> {k * size}")
                         for k, p in enumerate(parts))
 
     def memory(self, line, opcode, operands, text):
         how, space, count, kind = re.fullmatch(
             r"(ld|st)(?:\.volatile)?\.(\w+?)(?:\.nc)?(?:\.v([24]))?\.(\w+)", opcode).groups()
         where, names = operands if how == "st" else operands[::-1]
-        names = split(names.strip("{}"))
-        size, at, same = bits(kind) // 8, self.address(where), f"b{bits(kind)}"
-        if space == "local":
-            own = f"{{{self.local}, sizeof {self.local}}}"
-            self.code.append(f"M = reach_local({self.site(line, text)}, {size}, {at}, {own});")
-            at = "M"
-        elif space != "param":
+        names, kind = split(names.strip("{}")), kind.replace("f", "b")
+        size, at, steps = bits(kind) // 8, self.address(where), []
+        if space != "param":
+            whole, site = size * int(count or 1), self.site(line, text)
             action = "WRITE" if how == "st" else "READ"
-            access = f"{{{SPACES[space]}, {action}, {size * int(count or 1)}}}"
-            self.code.append(f"M = reach({self.site(line, text)}, {access}, {at});")
+            steps = [f"M = reach({site}, {{{space.upper()}, {action}, {whole}}}, {at});"
+                     if space != "local" else
+                     f"M = reach_local({site}, {whole}, {at}, {self.local}, sizeof {self.local});"]
             at = "M"
-        if how == "ld":
-            source = unsigned(kind) if kind[0] == "f" else c_type(kind)
-            return " ".join(self.assign(name, source, f"GET({source}, {at} + {k * size})")
-                            for k, name in enumerate(names))
-        return " ".join(f"PUT({unsigned(kind)}, {at} + {k * size}, {self.value(name, same)});"
-                        for k, name in enumerate(names))
-
-    def head(self):
-        if self.is_kernel:
-            return f"static void {self.name}(const char *P)"
-        arguments = (f", const char *P{k}" for k in range(len(self.parameters)))
-        return f"static void call_{self.symbol}(char *result{''.join(arguments)})"
+        for k, name in enumerate(names):
+            place = f"{C_TYPES[kind]}, {at} + {k * size}"
+            steps.append(assign(name, C_TYPES[kind], f"GET({place})") if how == "ld" else
+                         f"PUT({place}, {self.value(name, kind)});")
+        return " ".join(steps)
 
 
 class Module:
@@ -334,7 +316,7 @@ class Module:
     TOKEN = re.compile(r"""\s*(?:
         \.loc[ ](?P<file>\d+)[ ](?P<line>\d+)[^\n]*?
             (?:inlined_at[ ](?P<by>\d+)[ ](?P<at>\d+)[^\n]*)?\n |
-        \.(?:version|target|address_size|file)[^\n]*\n |
+        \.(?:version|target|address_size|file|pragma)[^\n]*\n |
         (?P<head>(?:\.(?:visible|weak|extern)\s+)?\.(?:entry|func)\b[^{;]*)(?P<end>[{;]) |
         (?P<label>[$\w]+): | (?P<brace>[{}]) |
         (?P<text>(?:[^;{}]|\{[^{}]*\})+);)""", re.X)
@@ -342,8 +324,8 @@ class Module:
 
     def __init__(self, path):
         self.path = pathlib.Path(path)
-        self.functions, self.blocks, self.sites, self.globals = [], [], [], {}
-        self.calls, self.shared, self.constants = set(), {}, []
+        self.functions, self.blocks, self.sites = [], [], []
+        self.globals, self.shared, self.constants = {}, {}, []
         text = self.path.read_text()
         self.files = {n: name.rsplit("/", 1)[-1]
                       for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', text)
@@ -363,10 +345,11 @@ class Module:
         if head := found.group("head"):
             if found.group("end") == "{":
                 head = self.HEAD.search(re.sub(r"\s+", " ", head).strip())
-                function, depth = self.begin(head, line), 1
+                function, depth = Function(self, head), 1
+                self.functions.append(function)
         elif brace := found.group("brace"):
             depth += 1 if brace == "{" else -1
-            function.code.append(brace if depth or brace == "{" else "}")
+            function.code.append(brace)
             function = function if depth else None
         elif found.group("file"):
             places = [(found.group(f), found.group(n)) for f, n in (("file", "line"), ("by", "at"))]
@@ -380,71 +363,58 @@ class Module:
             self.statement(line, re.sub(r"\s+", " ", text).strip(), function)
         return function, depth
 
-    def begin(self, head, line):
-        function = Function(self, head, line)
-        self.functions.append(function)
-        for name, (align, size) in self.shared.items():
-            function.symbols[name] = None  # it becomes one of this function's if it is named
-        function.code.append("uint32_t CC = 0; char *M; bool Q;")
-        function.begin_block()
-        return function
-
     def statement(self, line, text, function):
         try:
             if function is None:
-                self.variable(text)
+                self.declare(variable(text))
                 return
             for name in re.findall(r"[\w$]+", text):
-                if name in self.shared and function.symbols[name] is None:
-                    function.add_shared(name, *self.shared[name])
+                if name in self.shared and name not in function.symbols:
+                    function.add_shared(self.shared[name])
             function.statement(line, text)
         except (Unknown, KeyError, ValueError, AttributeError, IndexError, TypeError) as why:
             raise Unknown(f"{self.path}:{line}: {text}: not known to translate.py") from why
 
-    def variable(self, text):
-        space, align, kind, name, count, values = VARIABLE.match(text).groups()
-        size = bits(kind) // 8 * int(count or 1)
-        if space == "shared":
-            self.shared[name] = (int(align or size), size)
+    def declare(self, v):
+        if v.space == "shared":
+            self.shared[v.name] = v  # of each function that names it
         else:
-            self.globals[name] = f"constant_{len(self.globals)}"
-            self.constants.append((self.globals[name], unsigned(kind), int(count or 1), values))
+            self.globals[v.name] = f"constant_{len(self.constants)}"
+            self.constants.append(v)
 
-    def titles(self):
-        """The functions' names as in the source, and its file: unlike in all modules."""
-        symbols = "\n".join(f.symbol for f in self.functions)
-        names = subprocess.run(["c++filt"], input=symbols, stdout=subprocess.PIPE, text=True,
-                               check=True).stdout
-        names = re.sub(r"(?m)^void |[(].*$", "", names)
-        names = names.replace("__nv_bfloat16", "bf16").replace("__half", "f16")
-        return [f"{self.path.stem}.cu {name}" for name in names.splitlines()]
+    def title(self, symbol):
+        """Its name as in the source, and the file: unlike in all modules."""
+        name = subprocess.run(["c++filt", symbol], stdout=subprocess.PIPE, text=True,
+                              check=True).stdout.strip()
+        name = re.sub(r"^void |[(].*$", "", name)
+        name = name.replace("__nv_bfloat16", "bf16").replace("__half", "f16")
+        return f"{self.path.stem}.cu {name}"
 
     def write(self, path):
         """The C++, and beside it .blocks: the function and the source of each basic block."""
-        titles = self.titles()
+        titles = {f: self.title(f.symbol) for f in self.functions}
         lines = ['#include "tests/ptx/simulator.h"', "using namespace ptx;",
                  "static unsigned char *COVER;", "static const site SITES[] = {"]
         lines += [f"{{{quoted(f'{where}, {self.path.name}')}, {line}, {quoted(text)}}},"
                   for where, line, text in self.sites]
-        lines += ["};"]
-        for name, kind, count, values in self.constants:
-            lines.append(f"alignas({PAGE}) static const {kind} {name}[{count}] = {{{values}}};")
-        lines += [f"{f.head()};" for f in self.functions if not f.is_kernel]
+        lines.append("};")
+        for v in self.constants:
+            lines.append(f"alignas({PAGE}) static const {unsigned(v.kind)} {self.globals[v.name]}"
+                         f"[{v.size // (bits(v.kind) // 8)}] = {{{v.values}}};")
+        lines += [f"{f.head};" for f in self.functions if not f.is_kernel]
         for function in self.functions:
-            lines += [function.head(), "{", *function.code]
-        kernels = [(f, t) for f, t in zip(self.functions, titles) if f.is_kernel]
-        lines.append("static const kernel KERNELS[] = {")
-        for f, title in kernels:
-            parameters = ", ".join(f"{{{at}, {size}}}" for at, size in f.parameters)
-            shared = ", ".join(f"{{{at}, {size}}}" for at, size in f.shared)
-            lines.append(f"{{{quoted(f.symbol)}, {quoted(title)}, {f.name}, {f.most_threads}, "
-                         f"{f.parameter_bytes}, {{{parameters}}}, {{{shared}}}}},")
-        lines += ["};", f"static const module MODULE({quoted(self.path.stem)}, KERNELS, "
-                  f"{len(kernels)}, {len(self.blocks)}, &COVER);"]
-        lines += [f"static const constant_memory MEMORY_{name}({name}, sizeof {name});"
-                  for name, *_ in self.constants]
+            lines += [function.head, "{", *function.code]
+        lines.append("static const std::vector<kernel> KERNELS = {")
+        for f in filter(lambda f: f.is_kernel, self.functions):
+            ranges = ("{" + ", ".join(f"{{{at}, {size}}}" for at, size in all_of) + "}"
+                      for all_of in (f.parameters, f.shared))
+            lines.append(f"{{{quoted(f.symbol)}, {quoted(titles[f])}, {f.name}, {f.most_threads}, "
+                         f"{', '.join(ranges)}}},")
+        lines += ["};", "static const std::vector<constant> CONSTANTS = {"]
+        lines += [f"{{{name}, sizeof {name}}}," for name in self.globals.values()]
+        lines += ["};", f"static const module MODULE({quoted(self.path.stem)}, KERNELS, CONSTANTS, "
+                  f"{len(self.blocks)}, &COVER);"]
         path = pathlib.Path(path)
         path.write_text("\n".join(lines) + "\n")
-        names = dict(zip(self.functions, titles))
         path.with_suffix(".blocks").write_text(
-            "".join(f"{f.symbol}\t{names[f]}\t{where or '?'}\n" for f, where in self.blocks))
+            "".join(f"{f.symbol}\t{titles[f]}\t{where or '?'}\n" for f, where in self.blocks))
