@@ -41,16 +41,6 @@ START_TEST(a_killed_rank_is_named)
 }
 END_TEST
 
-START_TEST(a_rank_that_leaves_is_named)
-{
-    char who[64];
-    death d = {.rank = _i};
-    snprintf(who, sizeof who, "rank %d", d.rank);
-    const char *facts[4] = {who, "closed", "all_reduce"};
-    run_death(deaths_on_device, d, nccl_options(3, "nccl"), STATUS_PEER, 3, facts);
-}
-END_TEST
-
 /* Rank 1 is through and gone long before rank 0 has what rank 2 sends. */
 static status one_leaves_early(process_group *group, int rank, int world_size, void *arg)
 {
@@ -126,33 +116,6 @@ static status deaths_in_batch(process_group *group, int rank, int world_size, vo
     return with_data(group, rank, one_is_missing, arg);
 }
 
-START_TEST(a_rank_killed_before_its_batch_is_named)
-{
-    char who[32];
-    snprintf(who, sizeof who, "rank %d", _i);
-    const char *facts[4] = {who, "pid", "batch"};
-    run_death(deaths_in_batch, (death){.rank = _i, .signal = SIGKILL}, nccl_options(3, "nccl"),
-              STATUS_PEER, 2, facts);
-}
-END_TEST
-
-START_TEST(a_rank_stopped_before_its_batch_is_a_timeout)
-{
-    ranks_options options = nccl_options(3, "nccl");
-    const char *facts[4] = {"rank 1", "stopped", "batch of sends and receives"};
-    options.timeout_ms = 700;
-    run_death(deaths_in_batch, (death){.rank = 1, .signal = SIGSTOP}, options, STATUS_TIMEOUT, 3,
-              facts);
-}
-END_TEST
-
-START_TEST(a_rank_that_leaves_before_its_batch_is_named)
-{
-    const char *facts[4] = {"rank 1", "closed", "batch"};
-    run_death(deaths_in_batch, (death){.rank = 1}, nccl_options(2, "nccl"), STATUS_PEER, 3, facts);
-}
-END_TEST
-
 /* Rank 0 hears from rank 1, which is done and gone, long before it hears from rank 2. Rank 3 has
  * nothing to do with it, and is gone too. */
 static status some_leave(process_group *group, int rank, const death *how, float *data)
@@ -205,17 +168,6 @@ START_TEST(a_stopped_rank_is_a_timeout)
 }
 END_TEST
 
-/* Neither dead nor stopped: it just does not come. */
-START_TEST(a_late_rank_is_named)
-{
-    ranks_options options = nccl_options(3, "nccl");
-    death d = {.rank = 1, .sleep_ms = 2500};
-    const char *facts[4] = {"rank 1", "all_reduce", "5000 elements"};
-    options.timeout_ms = 1000;
-    run_death(deaths_on_device, d, options, STATUS_TIMEOUT, 2.5, facts);
-}
-END_TEST
-
 /* The group's first all_reduce of this size, before which a rank may be slow: on every backend. */
 static status do_first(process_group *group, int rank, const death *how, bool recorded)
 {
@@ -263,31 +215,44 @@ START_TEST(the_first_of_its_kind_has_longer)
 }
 END_TEST
 
-/* But who is dead or stopped is told as soon as ever; so it is of an eager group, whose first call
- * waits for rank 1 where it enqueues. */
+/* How a rank ends, leaves (neither signal nor sleep) or is late, and what the others say. In the
+ * first of its kind, too, who is dead or stopped is told as soon as ever; an eager group waits for
+ * the others in that call, where it enqueues. */
 static const struct {
     rank_fn fn;
     bool eager;
-    int signal, sleep_ms, timeout_ms;
+    int world, rank, signal, sleep_ms, timeout_ms;
+    double most_s;
     const char *facts[4];
-} FIRSTS[] = {
-    {first_all_reduce, false, SIGKILL, 0, 20000, {"rank 1 (pid ", "is gone"}},
-    {first_all_reduce, false, SIGSTOP, 0, 700, {"rank 1 (pid ", "is stopped"}},
-    {first_all_reduce, true, SIGKILL, 0, 20000, {"rank 1 (pid ", "is gone"}},
-    {first_in_graph, true, SIGKILL, 0, 20000, {"rank 1 (pid ", "is gone"}},
-    {first_all_reduce, true, SIGSTOP, 0, 700, {"rank 1 (pid ", "is stopped"}},
-    {first_all_reduce, true, 0, 2800, 200, {"rank 1 has not come", "all_reduce number"}},
-    {first_in_graph, true, 0, 4500, 200, {"a call of NCCL"}},
+} ENDS[] = {
+    {deaths_on_device, false, 3, 0, 0, 0, 0, 3, {"rank 0", "closed", "all_reduce"}},
+    {deaths_on_device, false, 3, 1, 0, 0, 0, 3, {"rank 1", "closed", "all_reduce"}},
+    {deaths_on_device, false, 3, 2, 0, 0, 0, 3, {"rank 2", "closed", "all_reduce"}},
+    {deaths_on_device, false, 3, 1, 0, 2500, 1000, 2.5, {"rank 1", "all_reduce", "5000 elements"}},
+    {deaths_in_batch, false, 3, 0, SIGKILL, 0, 0, 2, {"rank 0", "pid", "batch"}},
+    {deaths_in_batch, false, 3, 1, SIGKILL, 0, 0, 2, {"rank 1", "pid", "batch"}},
+    {deaths_in_batch, false, 3, 2, SIGKILL, 0, 0, 2, {"rank 2", "pid", "batch"}},
+    {deaths_in_batch, false, 3, 1, SIGSTOP, 0, 700, 3, {"rank 1", "stopped", "sends and receives"}},
+    {deaths_in_batch, false, 2, 1, 0, 0, 0, 3, {"rank 1", "closed", "batch"}},
+    {first_all_reduce, false, 2, 1, SIGKILL, 0, 20000, 2.5, {"rank 1 (pid ", "is gone"}},
+    {first_all_reduce, false, 2, 1, SIGSTOP, 0, 700, 2.5, {"rank 1 (pid ", "is stopped"}},
+    {first_all_reduce, true, 2, 1, SIGKILL, 0, 20000, 4, {"rank 1 (pid ", "is gone"}},
+    {first_in_graph, true, 2, 1, SIGKILL, 0, 20000, 4, {"rank 1 (pid ", "is gone"}},
+    {first_all_reduce, true, 2, 1, SIGSTOP, 0, 700, 4, {"rank 1 (pid ", "is stopped"}},
+    {first_all_reduce, true, 2, 1, 0, 2800, 200, 4, {"rank 1 has not come", "all_reduce number"}},
+    {first_in_graph, true, 2, 1, 0, 4500, 200, 4, {"a call of NCCL"}},
 };
+enum { N_ENDS = sizeof ENDS / sizeof ENDS[0] };
 
-START_TEST(who_ends_before_the_first_is_named)
+START_TEST(who_ends_is_named)
 {
-    death d = {.rank = 1, .signal = FIRSTS[_i].signal, .sleep_ms = FIRSTS[_i].sleep_ms};
-    ranks_options options = nccl_options(2, "nccl");
-    options.eager = FIRSTS[_i].eager;
-    options.timeout_ms = FIRSTS[_i].timeout_ms;
-    run_death(FIRSTS[_i].fn, d, options, d.signal == SIGKILL ? STATUS_PEER : STATUS_TIMEOUT,
-              options.eager ? 4 : 2.5, FIRSTS[_i].facts);
+    death d = {.rank = ENDS[_i].rank, .signal = ENDS[_i].signal, .sleep_ms = ENDS[_i].sleep_ms};
+    ranks_options options = nccl_options(ENDS[_i].world, "nccl");
+    bool is_late = d.signal == SIGSTOP || d.sleep_ms > 0;
+    options.eager = ENDS[_i].eager;
+    options.timeout_ms = ENDS[_i].timeout_ms;
+    run_death(ENDS[_i].fn, d, options, is_late ? STATUS_TIMEOUT : STATUS_PEER, ENDS[_i].most_s,
+              ENDS[_i].facts);
 }
 END_TEST
 
@@ -345,20 +310,15 @@ int main(void)
     TCase *deaths = suite_case(suite, "deaths", 80);
     const char *real = cuda_is_real() ? "only the emulated NCCL does so when asked" : NULL;
     suite_add_all(deaths, a_killed_rank_is_named, 3 * N_DEATHS, nccl_lacks_gpus(3));
-    suite_add_all(deaths, a_rank_that_leaves_is_named, 3, nccl_lacks_gpus(3));
     suite_add(deaths, who_leaves_early_disturbs_nobody, 0, nccl_lacks_gpus(3));
-    suite_add_all(deaths, a_rank_killed_before_its_batch_is_named, 3, nccl_lacks_gpus(3));
-    suite_add(deaths, a_rank_stopped_before_its_batch_is_a_timeout, 0, nccl_lacks_gpus(3));
-    suite_add(deaths, a_rank_that_leaves_before_its_batch_is_named, 0, nccl_lacks_gpus(2));
     suite_add(deaths, who_has_left_a_batch_disturbs_nobody, 0, nccl_lacks_gpus(4));
     suite_add(deaths, a_group_that_is_closed_is_told, 0, nccl_lacks_gpus(2));
     suite_add_all(deaths, a_stopped_rank_is_a_timeout, 2 * N_DEATHS, nccl_lacks_gpus(2));
-    suite_add(deaths, a_late_rank_is_named, 0, nccl_lacks_gpus(3));
     suite_add(deaths, the_first_of_its_kind_has_longer, 0, nccl_lacks_gpus(2));
     for (int i = 1; i < 3; i++)
         suite_add(deaths, the_first_of_its_kind_has_longer, i, ranks_lack_backend(BACKENDS[i]));
-    suite_add_all(deaths, who_ends_before_the_first_is_named, sizeof FIRSTS / sizeof FIRSTS[0],
-                  nccl_lacks_gpus(2));
+    for (int i = 0; i < N_ENDS; i++)
+        suite_add(deaths, who_ends_is_named, i, nccl_lacks_gpus(ENDS[i].world));
     suite_add(deaths, a_hanging_collective_is_a_timeout, 0, real);
     suite_add(deaths, nccls_own_word_is_passed_on, 0, real);
     suite_add_all(deaths, an_abort_ends_waits, 2, nccl_lacks_gpus(3));
