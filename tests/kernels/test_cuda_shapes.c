@@ -239,7 +239,7 @@ static const optimizer_row OPTIMIZERS[] = {
     {.count = 511}, {.count = 513, .shift = 2}, {.count = 515, .shift = 3, .scale = 8},
     {.count = 1026, .scale = 1024}, {.count = 1026, .shift = 1, .scale = 2, .broken = 513},
     {.count = 4099, .scale = 2, .broken = 4099}, {.count = 40001, .scale = 1024},
-    {.count = 40003, .shift = 1}, {.count = 9, .ended = true},
+    {.count = 40003, .shift = 1}, {.count = 200003, .scale = 2}, {.count = 9, .ended = true},
 };
 /* clang-format on */
 
@@ -486,7 +486,7 @@ static void run_gather(scene *s, const void *row)
     ok(s->dev->ops->synchronize(s->dev));
 }
 
-enum { DROPOUT_SAMPLES = 201, DROPOUT_MASK = 16384 };
+enum { DROPOUT_SAMPLES = 700, DROPOUT_MASK = 16384 };
 
 /* Of n samples; `masked` elements by a mask, or 0: by Philox. */
 static dropout drop_of(scene *s, float p, int n, size_t masked)
@@ -584,6 +584,7 @@ static const linear_row LINEARS[] = {
     {700, 36, 12, true, 0, 0}, {520, 20, 15, true, 1, 0}, {40, 21, 13, true, 0, 0},
     {7, 30, 14, true, 0, 0}, {3, 9, 11, true, 3, 0}, {9, 36, 2, true, 0, 0}, {9, 34, 9, true, 0, 0},
     {5, 3, 1, true, 0, 0}, {1, 1, 1, true, 0, 0}, {3, 132, 16, true, 0, 0},
+    {2, 900, 3, true, 0, 0},
 };
 /* Of more outputs: the library's. */
 static const linear_row PRODUCTS[] = {
@@ -592,6 +593,7 @@ static const linear_row PRODUCTS[] = {
     {64, 136, 24, true, 0, 0}, {32, 144, 40, false, 0, 16}, {1, 1, 5, false, 0, 0},
     {3, 17, 33, false, 2, 0}, {65, 9, 128, false, 0, 0}, {201, 24, 40, false, 2, 0},
     {100, 72, 136, false, 0, 0}, {100, 40, 24, false, 0, 0},
+    {700, 8, 9, false, 0, 0},
 };
 /* What cuBLASLt is to refuse, so that own kernels take over; only the emulated one does. In every
  * way that it has: CUBLAS_STATUS_INVALID_VALUE (7), ARCH_MISMATCH (8), NOT_SUPPORTED (15), no
