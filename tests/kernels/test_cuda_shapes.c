@@ -593,7 +593,7 @@ static const linear_row PRODUCTS[] = {
     {64, 136, 24, true, 0, 0}, {32, 144, 40, false, 0, 16}, {1, 1, 5, false, 0, 0},
     {3, 17, 33, false, 2, 0}, {65, 9, 128, false, 0, 0}, {201, 24, 40, false, 2, 0},
     {100, 72, 136, false, 0, 0}, {100, 40, 24, false, 0, 0},
-    {700, 8, 9, false, 0, 0},
+    {700, 8, 9, false, 0, 0}, {400, 8, 9, false, 0, 0},
 };
 /* What cuBLASLt is to refuse, so that own kernels take over; only the emulated one does. In every
  * way that it has: CUBLAS_STATUS_INVALID_VALUE (7), ARCH_MISMATCH (8), NOT_SUPPORTED (15), no
