@@ -68,7 +68,6 @@ typedef struct setting {
 static void run(const setting *s, const char *const *flags)
 {
     static const int who[] = {0, 1};
-    int n = atoi(s->ranks);
     elastic_agent agent;
     if (!s->elastic) {
         program p = program_run_with(NULL, flags);
@@ -77,11 +76,7 @@ static void run(const setting *s, const char *const *flags)
         return;
     }
     elastic_agent_open(flags, &agent);
-    elastic_agent_begin(&agent, who, n);
-    for (int i = 0; i < n; i++) {
-        elastic_agent_await_end(&agent, i);
-        ASSERT_EXIT(agent.ranks[i].p, 0);
-    }
+    elastic_agent_end_well(&agent, who, atoi(s->ranks));
     elastic_agent_close(&agent);
 }
 

@@ -29,26 +29,6 @@ static long calls(const char *path, const char *name)
     return all;
 }
 
-/* A round whose pause is wished before it begins. */
-static void pause_round(elastic_agent *agent, const int *who, int n)
-{
-    elastic_agent_begin(agent, who, n);
-    for (int i = 0; i < n; i++)
-        elastic_agent_say(agent, who[i], ELASTIC_PAUSE);
-    for (int i = 0; i < n; i++)
-        elastic_agent_await_left(agent, who[i]);
-}
-
-/* The last round. */
-static void end_well(elastic_agent *agent, const int *who, int n)
-{
-    elastic_agent_begin(agent, who, n);
-    for (int i = 0; i < n; i++)
-        elastic_agent_await_end(agent, who[i]);
-    for (int i = 0; i < n; i++)
-        ASSERT_EXIT(agent->ranks[who[i]].p, 0);
-}
-
 /* A round of `n` ranks, the last of which stops itself. The others leave one by one, with some time
  * before each, the first rank at last. Then the one that is stopped is killed. */
 static void lose_the_last(elastic_agent *agent, int n)
@@ -71,8 +51,8 @@ static void train_in_rounds(const char *const *flags, int rounds)
     test_folder_remove("part");
     elastic_agent_open(flags, &agent);
     for (int round = 1; round < rounds; round++)
-        pause_round(&agent, RANKS, 2);
-    end_well(&agent, RANKS, 2);
+        elastic_agent_pause(&agent, RANKS, 2);
+    elastic_agent_end_well(&agent, RANKS, 2);
     elastic_agent_close(&agent);
 }
 
@@ -134,7 +114,7 @@ START_TEST(a_lost_rank_leaves_the_bits)
     ck_assert_int_eq(agent.ranks[0].step, agent.ranks[1].step);
     ck_assert_int_ge(agent.ranks[0].step, 34 - AHEAD);
     ck_assert_int_lt(agent.ranks[0].step, 34);
-    end_well(&agent, next, 3);
+    elastic_agent_end_well(&agent, next, 3);
     unsetenv("MNIST_DDP_EMULATED_NCCL");
     ck_assert_msg(strstr(agent.ranks[0].p.err, "nan") == NULL, "%s", agent.ranks[0].p.err);
     elastic_agent_close(&agent);
@@ -154,7 +134,7 @@ START_TEST(a_lost_rank_takes_no_line)
                        &agent);
     lose_the_last(&agent, 2);
     ck_assert_int_eq(agent.ranks[0].step, 4);
-    end_well(&agent, next, 2);
+    elastic_agent_end_well(&agent, next, 2);
     elastic_agent_close(&agent);
     ck_assert_int_eq(system("grep -q '\"event\":\"step\",\"step\":4,' part/metrics.jsonl"), 0);
 }
@@ -184,11 +164,11 @@ START_TEST(a_joining_rank_finds_all_counted)
     program_close(&alone);
     test_folder_remove("part");
     elastic_agent_open(flags, &agent);
-    pause_round(&agent, RANKS, 2);
+    elastic_agent_pause(&agent, RANKS, 2);
     ck_assert_int_eq(agent.ranks[0].step, agent.ranks[1].step);
     ck_assert_int_ge(agent.ranks[0].step, 2);
     ck_assert_int_le(agent.ranks[0].step, AHEAD);
-    end_well(&agent, RANKS, 4);
+    elastic_agent_end_well(&agent, RANKS, 4);
     loss_of(&agent.ranks[0].p, got);
     ck_assert_str_eq(got, want);
     ASSERT_FACTS(agent.ranks[0].p.err, "world size 2 -> 4");

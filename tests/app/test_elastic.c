@@ -30,26 +30,6 @@ static void open_agent(const char *const *flags, elastic_agent *out)
     elastic_agent_open(flags, out);
 }
 
-/* The last round. */
-static void end_well(elastic_agent *agent, const int *who, int n)
-{
-    elastic_agent_begin(agent, who, n);
-    for (int i = 0; i < n; i++)
-        elastic_agent_await_end(agent, who[i]);
-    for (int i = 0; i < n; i++)
-        ASSERT_EXIT(agent->ranks[who[i]].p, 0);
-}
-
-/* Every round but the last takes one step: its pause is wished before it begins. */
-static void pause_after_a_step(elastic_agent *agent, const int *who, int n)
-{
-    elastic_agent_begin(agent, who, n);
-    for (int i = 0; i < n; i++)
-        elastic_agent_say(agent, who[i], ELASTIC_PAUSE);
-    for (int i = 0; i < n; i++)
-        elastic_agent_await_left(agent, who[i]);
-}
-
 /* All steps of the run's folder, each once and in order. */
 static void assert_metrics_whole(const char *run, int last)
 {
@@ -72,11 +52,11 @@ START_TEST(pauses_leave_the_bits)
         WORDS(RUN, "--backend", training_backend, "--run-dir", "part", "--log-interval", "1"),
         &agent);
     for (int64_t step = 1; step <= 7; step++) {
-        pause_after_a_step(&agent, RANKS, 2);
+        elastic_agent_pause(&agent, RANKS, 2);
         ck_assert_int_eq(agent.ranks[0].step, step);
         ck_assert_int_eq(agent.ranks[1].step, step);
     }
-    end_well(&agent, RANKS, 2);
+    elastic_agent_end_well(&agent, RANKS, 2);
     model_file_assert_same_bits("whole", "part");
     assert_metrics_whole("part", 12);
     program_close(&whole);
@@ -146,9 +126,9 @@ START_TEST(each_image_is_used_once)
         bool last = i == 3 || CHANGES[_i].rounds[i + 1] == NULL;
         n = read_round(CHANGES[_i].rounds[i], who);
         if (!last)
-            pause_after_a_step(&agent, who, n);
+            elastic_agent_pause(&agent, who, n);
     }
-    end_well(&agent, who, n);
+    elastic_agent_end_well(&agent, who, n);
     assert_epochs(&agent, who[0]);
     ASSERT_FACTS_LISTED(agent.ranks[who[0]].p.err, CHANGES[_i].facts);
     ck_assert_double_eq_tol(elastic_agent_timed_images(&agent, who[0]), 96, 8);
@@ -168,12 +148,12 @@ START_TEST(the_global_batch_stays_as_near_as_it_can)
                      _i == 0 ? "none" : "cosine"),
                &agent);
     for (int step = 0; step < 3; step++) /* 48 images are left, for any number of ranks */
-        pause_after_a_step(&agent, RANKS, 2);
+        elastic_agent_pause(&agent, RANKS, 2);
     for (int i = 0; i < 2 && _i == 1; i++) {
         kill(agent.ranks[i].p.pid, SIGKILL);
         elastic_agent_await_end(&agent, i);
     }
-    end_well(&agent, who, 3);
+    elastic_agent_end_well(&agent, who, 3);
     assert_epochs(&agent, who[0]);
     ASSERT_FACTS(agent.ranks[who[0]].p.err, "world size 2 -> 3", "8 -> 5 of each", "16 -> 15",
                  "--elastic-batch=global");
@@ -200,7 +180,7 @@ START_TEST(all_begin_a_round_with_one_state)
         WORDS(RUN, "--run-dir", "part", "--event-log", "events", "--backend", training_backend),
         &agent);
     for (int i = 0; i < ROUNDS; i++)
-        pause_after_a_step(&agent, who, read_round(rounds[i], who));
+        elastic_agent_pause(&agent, who, read_round(rounds[i], who));
     elastic_agent_close(&agent);
     FILE *file = fopen("events", "r");
     ck_assert_ptr_nonnull(file);
@@ -251,7 +231,7 @@ static void survive(int i, int first, const char *const *flags)
     ck_assert_int_le(done, 2);
     elastic_agent_await_end(&agent, 1 - survivor);
     int n = read_round(DEATHS[i].next, who);
-    end_well(&agent, who, n);
+    elastic_agent_end_well(&agent, who, n);
     assert_epochs(&agent, who[0]);
     if (first == 2 || survivor == 0 || done < 2) /* else a line may have been on its way */
         assert_metrics_whole("part", n == 2 ? 12 : done + 2 * (6 - done) + 12);
@@ -297,9 +277,9 @@ START_TEST(the_schedule_goes_on)
     int who[ELASTIC_AGENT_RANKS];
     elastic_agent agent;
     open_agent(WORDS(UNMOVED, "--lr", "0.5", "--schedule", "cosine"), &agent);
-    pause_after_a_step(&agent, RANKS, 2);
-    pause_after_a_step(&agent, who, read_round("abcd", who));
-    end_well(&agent, RANKS, 1);
+    elastic_agent_pause(&agent, RANKS, 2);
+    elastic_agent_pause(&agent, who, read_round("abcd", who));
+    elastic_agent_end_well(&agent, RANKS, 1);
     ck_assert_int_eq(system("grep '\"event\":\"step\"' part/metrics.jsonl |"
                             " sed 's/.*\"lr\":\\([^,]*\\),.*/\\1/' > rates;"
                             " sort -r -g rates | cmp - rates && head -n 1 rates | grep -qx 0.5 &&"
@@ -323,7 +303,7 @@ START_TEST(the_agents_leave_message_ends_a_collective)
     ck_assert_int_eq(agent.ranks[0].step, 2);
     kill(agent.ranks[1].p.pid, SIGKILL);
     elastic_agent_await_end(&agent, 1);
-    end_well(&agent, RANKS, 1);
+    elastic_agent_end_well(&agent, RANKS, 1);
     assert_epochs(&agent, 0);
     elastic_agent_close(&agent);
 }
@@ -354,7 +334,7 @@ START_TEST(the_agents_leave_message_ends_a_rendezvous)
 {
     elastic_agent agent;
     open_agent(WORDS(UNMOVED), &agent);
-    pause_after_a_step(&agent, RANKS, 2);
+    elastic_agent_pause(&agent, RANKS, 2);
     kill(agent.ranks[1].p.pid, SIGKILL);
     elastic_agent_await_end(&agent, 1);
     agent.n = 3; /* the third is never started */
@@ -371,7 +351,7 @@ START_TEST(the_agents_leave_message_ends_a_rendezvous)
     elastic_agent_say(&agent, 0, ELASTIC_LEAVE);
     elastic_agent_await_left(&agent, 0);
     ck_assert_int_eq(agent.ranks[0].step, 1);
-    end_well(&agent, RANKS, 1);
+    elastic_agent_end_well(&agent, RANKS, 1);
     assert_epochs(&agent, 0);
     agent.n = 2;
     elastic_agent_close(&agent);
@@ -383,7 +363,7 @@ START_TEST(no_step_is_made_after_the_lease)
 {
     elastic_agent agent;
     open_agent(WORDS(UNMOVED), &agent);
-    pause_after_a_step(&agent, RANKS, 2);
+    elastic_agent_pause(&agent, RANKS, 2);
     round_fence_set(agent.fence, clock_now_ns());
     elastic_agent_begin(&agent, RANKS, 2);
     for (int i = 0; i < 2; i++) {
@@ -391,7 +371,7 @@ START_TEST(no_step_is_made_after_the_lease)
         ck_assert_int_eq(agent.ranks[i].step, 1);
     }
     round_fence_set(agent.fence, INT64_MAX);
-    end_well(&agent, RANKS, 2);
+    elastic_agent_end_well(&agent, RANKS, 2);
     assert_epochs(&agent, 0);
     elastic_agent_close(&agent);
 }
@@ -410,7 +390,7 @@ START_TEST(a_rank_0_that_was_stopped_writes_nothing)
     elastic_agent_begin(&agent, RANKS, 1);
     program_await(&agent.ranks[0].p, "SIGSTOP");
     if (taken) {
-        end_well(&agent, other, 1);
+        elastic_agent_end_well(&agent, other, 1);
         ASSERT_FACTS(agent.ranks[1].p.err, "taken from rank 0 of round 1", "part");
         assert_metrics_whole("part", 24);
     } else {
@@ -426,7 +406,7 @@ START_TEST(a_rank_0_that_was_stopped_writes_nothing)
     if (!taken) {
         elastic_agent_await_left(&agent, 0);
         round_fence_set(agent.fence, INT64_MAX);
-        end_well(&agent, RANKS, 1);
+        elastic_agent_end_well(&agent, RANKS, 1);
         ck_assert_int_eq(access("part/checkpoints/00000024", F_OK), 0);
     }
     elastic_agent_close(&agent);
@@ -439,13 +419,13 @@ START_TEST(new_processes_go_on_from_the_newest_checkpoint)
     static const int others[] = {2, 3};
     elastic_agent agent;
     open_agent(WORDS(UNMOVED, "--save-every", "1steps"), &agent);
-    pause_after_a_step(&agent, RANKS, 2);
-    pause_after_a_step(&agent, RANKS, 2);
+    elastic_agent_pause(&agent, RANKS, 2);
+    elastic_agent_pause(&agent, RANKS, 2);
     for (int i = 0; i < 2; i++) {
         kill(agent.ranks[i].p.pid, SIGKILL);
         elastic_agent_await_end(&agent, i);
     }
-    end_well(&agent, others, 2);
+    elastic_agent_end_well(&agent, others, 2);
     assert_epochs(&agent, 2);
     assert_metrics_whole("part", 12);
     elastic_agent_close(&agent);
@@ -457,7 +437,7 @@ START_TEST(a_rank_without_an_agent_ends)
 {
     elastic_agent agent;
     open_agent(WORDS(UNMOVED, "--join-timeout", "1"), &agent);
-    pause_after_a_step(&agent, RANKS, 2);
+    elastic_agent_pause(&agent, RANKS, 2);
     clock_sleep_ms(1500);
     elastic_agent_begin(&agent, RANKS, 2);
     for (int i = 0; i < 2; i++) {
@@ -477,7 +457,7 @@ START_TEST(a_rank_that_waits_for_a_round_ends_without_its_agent)
 {
     elastic_agent agent;
     open_agent(WORDS(UNMOVED), &agent);
-    pause_after_a_step(&agent, RANKS, 2);
+    elastic_agent_pause(&agent, RANKS, 2);
     for (int i = 0; i < 2; i++) {
         shutdown(agent.ranks[i].fd, SHUT_RDWR);
         elastic_agent_await_end(&agent, i);

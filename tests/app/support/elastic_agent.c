@@ -130,6 +130,24 @@ void elastic_agent_await_end(elastic_agent *agent, int i)
     rank->fd = -1;
 }
 
+void elastic_agent_pause(elastic_agent *agent, const int *who, int n)
+{
+    elastic_agent_begin(agent, who, n);
+    for (int i = 0; i < n; i++)
+        elastic_agent_say(agent, who[i], ELASTIC_PAUSE);
+    for (int i = 0; i < n; i++)
+        elastic_agent_await_left(agent, who[i]);
+}
+
+void elastic_agent_end_well(elastic_agent *agent, const int *who, int n)
+{
+    elastic_agent_begin(agent, who, n);
+    for (int i = 0; i < n; i++)
+        elastic_agent_await_end(agent, who[i]);
+    for (int i = 0; i < n; i++)
+        ASSERT_EXIT(agent->ranks[who[i]].p, 0);
+}
+
 double elastic_agent_timed_images(const elastic_agent *agent, int i)
 {
     double took_s = 0, rate = 0;

@@ -48,4 +48,10 @@ void elastic_agent_await_left(elastic_agent *agent, int i);
 /* Returns once ranks[i] has ended. */
 void elastic_agent_await_end(elastic_agent *agent, int i);
 
+/* A round whose pause is wished before it begins: on a host device it takes one step. */
+void elastic_agent_pause(elastic_agent *agent, const int *who, int n);
+
+/* The last round: all end with exit code 0. */
+void elastic_agent_end_well(elastic_agent *agent, const int *who, int n);
+
 #endif
