@@ -142,6 +142,18 @@ static void close_device(rank_context *rank)
     rank->dev = NULL;
 }
 
+/* Only what a round may leave to the next one, if it is open. */
+static rank_context device_of(const rank_context *rank)
+{
+    return (rank_context){.device_number = rank->device_number,
+                          .dev = rank->dev,
+                          .net = rank->net,
+                          .gradients = rank->gradients,
+                          .parameters = rank->parameters,
+                          .step_state = rank->step_state,
+                          .aborted = rank->aborted};
+}
+
 static status open_device(rank_context *rank)
 {
     bool has_last = strategy_of(rank->opts)->cuts_model; /* of a process's parts of the model */
@@ -457,15 +469,10 @@ status rank_context_open(const options *opts, const rendezvous_place *place,
         {open_compute, EXIT_CODE_USAGE},
         {broadcast_from_first, EXIT_CODE_RENDEZVOUS},
     };
-    *out = (rank_context){.opts = opts,
-                          .place = *place,
-                          .link = link,
-                          .device_number = out->device_number,
-                          .dev = out->dev,
-                          .net = out->net,
-                          .gradients = out->gradients,
-                          .step_state = out->step_state,
-                          .aborted = out->aborted};
+    *out = device_of(out);
+    out->opts = opts;
+    out->place = *place;
+    out->link = link;
     status st = open_data(out, false);
     *exit_code = EXIT_CODE_DATA;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
@@ -520,12 +527,7 @@ static void close_all(rank_context *rank, bool keeps_device)
     dataset_close(&rank->test_set);
     rank_status_destroy(rank->page);
     run_trace_close(&rank->trace);
-    *rank = (rank_context){.device_number = rank->device_number,
-                           .dev = rank->dev,
-                           .net = rank->net,
-                           .gradients = rank->gradients,
-                           .step_state = rank->step_state,
-                           .aborted = rank->aborted};
+    *rank = device_of(rank);
     status_restore(&cause);
 }
 
