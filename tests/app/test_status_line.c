@@ -16,6 +16,9 @@
  * ended. */
 #define SLOW_STEP "--inject=delay:rank=0,step=200,ms=300"
 
+/* Of 150 in each epoch: a third of a second. */
+#define SLOW_STEPS "--inject=delay:rank=0,ms=2"
+
 static const int WIDTHS[] = {40, 60, 80, 200};
 enum { N_WIDTHS = sizeof WIDTHS / sizeof WIDTHS[0], NARROW = 39 };
 
@@ -57,7 +60,7 @@ static void check_lines(const screen *s, const char *const *begins)
 START_TEST(no_width_wrecks_the_log)
 {
     screen s;
-    screen_start(WIDTHS[_i], true, WORDS(TRAINING, "--epochs=2", SLOW_STEP), &s);
+    screen_start(WIDTHS[_i], true, WORDS(TRAINING, "--epochs=2", SLOW_STEPS), &s);
     screen_finish(&s);
     ASSERT_EXIT(s.program, 0);
     check_lines(&s, WORDS(LOG, "warning: injected"));
