@@ -11,6 +11,8 @@ extern "C" {
 extern const device_kind cuda_kind; /* device.c */
 
 /* memory.c; cuda_state.h has alloc and free */
+status cuda_alloc_pinned(device *dev, size_t size_bytes, void **out);
+void cuda_free_pinned(device *dev, void *host);
 upload_op cuda_upload;
 download_op cuda_download;
 copy_op cuda_copy;
@@ -19,8 +21,6 @@ synchronize_op cuda_synchronize;
 /* transfer.c */
 status cuda_pin(device *dev, void *host, size_t size_bytes);
 void cuda_unpin(device *dev, void *host);
-status cuda_alloc_pinned(device *dev, size_t size_bytes, void **out);
-void cuda_free_pinned(device *dev, void *host);
 status cuda_event_create(device *dev, device_event **out);
 status cuda_timer_create(device *dev, device_event **out);
 status cuda_event_record(device *dev, device_event *timer);

@@ -40,11 +40,12 @@ typedef struct cuda_pool_sums {
 
 enum { CUDA_POOL_BLOCKS = 8 }; /* pool_backward's, per multiprocessor */
 
-/* Memory that cuda_alloc has handed out. */
+/* Memory of the GPU, or pinned memory of the host: handed out, or kept for the next (memory.c). */
 typedef struct cuda_block {
     struct cuda_block *next;
-    const void *memory;
+    void *memory;
     size_t size_bytes;
+    bool pinned, in_use;
 } cuda_block;
 
 typedef struct cuda_state {
@@ -124,6 +125,7 @@ void cuda_half_copy_drop(device *dev, const void *memory);
  * not free the 16-bit copy of an arena; the table's free does. */
 status cuda_alloc(device *dev, size_t size_bytes, void **out);
 void cuda_free(device *dev, void *memory);
+void cuda_empty_cache(device *dev);   /* frees what is not handed out */
 void cuda_forget_blocks(device *dev); /* the remaining blocks will not be freed one by one */
 
 #ifdef __cplusplus

@@ -1,71 +1,140 @@
+#include "base/memory.h"
+#include "base/host.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/wait.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-static status note_block(device *dev, const void *memory, size_t size_bytes)
+/* A caching allocator, as PyTorch's: what is freed is kept for the next array of its size, so that
+ * the next round of an elastic job finds all it needs. Arrays of another size never get it, as tools
+ * tell by a block's end where its array ends. */
+
+static bool is_caching(void)
 {
-    cuda_state *s = cuda_state_of(dev);
-    cuda_block *block = calloc(1, sizeof *block);
-    if (block == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%zu bytes", sizeof *block);
-    *block = (cuda_block){s->blocks, memory, size_bytes};
-    s->blocks = block;
-    device_note_memory(dev, (int64_t)size_bytes);
-    return STATUS_OK;
+    const char *wish = environment_text("PYTORCH_NO_CUDA_MEMORY_CACHING"); /* PyTorch's */
+    return wish == NULL || strcmp(wish, "1") != 0;
 }
 
-static void forget_block(device *dev, const void *memory)
+static void forget(cuda_block **at)
 {
-    cuda_block **at = &cuda_state_of(dev)->blocks;
-    while (*at != NULL && (*at)->memory != memory)
-        at = &(*at)->next;
     cuda_block *block = *at;
-    if (block == NULL)
-        return;
     *at = block->next;
-    device_note_memory(dev, -(int64_t)block->size_bytes);
     free(block);
 }
 
 void cuda_forget_blocks(device *dev)
 {
+    while (cuda_state_of(dev)->blocks != NULL)
+        forget(&cuda_state_of(dev)->blocks);
+}
+
+void cuda_empty_cache(device *dev)
+{
+    cuda_block **at = &cuda_state_of(dev)->blocks;
+    while (*at != NULL) {
+        if ((*at)->in_use) {
+            at = &(*at)->next;
+            continue;
+        }
+        (void)((*at)->pinned ? cudaFreeHost((*at)->memory) : cudaFree((*at)->memory));
+        forget(at);
+    }
+}
+
+static status obtain(cuda_block *block)
+{
+    size_t size_bytes = block->size_bytes > 0 ? block->size_bytes : 1;
+    return block->pinned
+               ? CUDA_CALL(cudaHostAlloc(&block->memory, size_bytes, cudaHostAllocDefault))
+               : CUDA_CALL(cudaMalloc(&block->memory, size_bytes));
+}
+
+static status add_block(device *dev, size_t size_bytes, bool pinned, cuda_block **out)
+{
     cuda_state *s = cuda_state_of(dev);
-    while (s->blocks != NULL)
-        forget_block(dev, s->blocks->memory);
+    cuda_block *block = NULL;
+    TRY(memory_alloc(sizeof *block, (void **)&block));
+    *block = (cuda_block){.size_bytes = size_bytes, .pinned = pinned};
+    status st = obtain(block);
+    if (st == STATUS_NO_MEMORY) {
+        cuda_empty_cache(dev);
+        st = obtain(block);
+    }
+    if (st != STATUS_OK) {
+        free(block);
+        return status_context(st, "%zu bytes%s", size_bytes, pinned ? " of pinned memory" : "");
+    }
+    block->next = s->blocks;
+    *out = s->blocks = block;
+    return STATUS_OK;
+}
+
+static status hand_out(device *dev, size_t size_bytes, bool pinned, void **out)
+{
+    cuda_block *block = cuda_state_of(dev)->blocks;
+    if (cuda_state_of(dev)->capturing)
+        return FAIL(STATUS_INVALID, "memory is allocated while a graph is recorded");
+    TRY(cuda_use(dev));
+    while (block != NULL &&
+           (block->in_use || block->pinned != pinned || block->size_bytes != size_bytes))
+        block = block->next;
+    if (block == NULL)
+        TRY(add_block(dev, size_bytes, pinned, &block));
+    block->in_use = true;
+    device_note_memory(dev, pinned ? 0 : (int64_t)size_bytes);
+    *out = block->memory;
+    return STATUS_OK;
+}
+
+/* The driver waits for the GPU when it frees. If that would hang, the memory is not freed. */
+static void take_back(device *dev, const void *memory)
+{
+    cuda_state *s = cuda_state_of(dev);
+    cuda_block **at = &s->blocks;
+    while (*at != NULL && (*at)->memory != memory)
+        at = &(*at)->next;
+    if (*at == NULL)
+        return;
+    (*at)->in_use = false;
+    device_note_memory(dev, (*at)->pinned ? 0 : -(int64_t)(*at)->size_bytes);
+    (void)cudaSetDevice(s->index);
+    if (!cuda_drain(dev))
+        forget(at);
+    else if (!is_caching())
+        cuda_empty_cache(dev);
 }
 
 status cuda_alloc(device *dev, size_t size_bytes, void **out)
 {
-    cuda_state *s = cuda_state_of(dev);
-    if (s->capturing)
-        return FAIL(STATUS_INVALID, "memory is allocated while a graph is recorded");
     void *memory = NULL;
-    TRY(cuda_use(dev));
-    status st = CUDA_CALL(cudaMalloc(&memory, size_bytes > 0 ? size_bytes : 1));
-    if (st != STATUS_OK)
-        return status_context(st, "%zu bytes", size_bytes);
-    st = CUDA_CALL(cudaMemsetAsync(memory, 0, size_bytes, s->stream));
-    if (st == STATUS_OK)
-        st = note_block(dev, memory, size_bytes);
+    TRY(hand_out(dev, size_bytes, false, &memory));
+    status st = CUDA_CALL(cudaMemsetAsync(memory, 0, size_bytes, cuda_state_of(dev)->stream));
     if (st != STATUS_OK) {
-        (void)cudaFree(memory);
+        take_back(dev, memory);
         return st;
     }
     *out = memory;
     return STATUS_OK;
 }
 
-/* cudaFree waits for the GPU in the driver. If that would hang, the memory is not freed. */
 void cuda_free(device *dev, void *memory)
 {
     if (memory == NULL)
         return;
     cuda_forget_pool_sums(dev, memory);
-    forget_block(dev, memory);
-    (void)cudaSetDevice(cuda_state_of(dev)->index);
-    if (cuda_drain(dev))
-        (void)cudaFree(memory);
+    take_back(dev, memory);
+}
+
+status cuda_alloc_pinned(device *dev, size_t size_bytes, void **out)
+{
+    return hand_out(dev, size_bytes, true, out);
+}
+
+void cuda_free_pinned(device *dev, void *host)
+{
+    if (host != NULL)
+        take_back(dev, host);
 }
 
 /* A copy from or to pageable memory blocks in the driver until earlier work is done. So this waits

@@ -1,4 +1,4 @@
-/* Pinned memory, events, and copies that overlap with kernels. */
+/* Pinning, events, and copies that overlap with kernels. */
 #include "base/memory.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/wait.h"
@@ -19,19 +19,6 @@ void cuda_unpin(device *dev, void *host)
 {
     if (host != NULL && cuda_drain(dev))
         (void)cudaHostUnregister(host);
-}
-
-status cuda_alloc_pinned(device *dev, size_t size_bytes, void **out)
-{
-    TRY(cuda_use(dev));
-    status st = CUDA_CALL(cudaHostAlloc(out, size_bytes, cudaHostAllocDefault));
-    return st == STATUS_OK ? st : status_context(st, "%zu bytes of pinned memory", size_bytes);
-}
-
-void cuda_free_pinned(device *dev, void *host)
-{
-    if (host != NULL && cuda_drain(dev))
-        (void)cudaFreeHost(host);
 }
 
 static status create_event(device *dev, unsigned flags, device_event **out)

@@ -36,6 +36,37 @@ START_TEST(memory_is_zeroed_and_copied)
 }
 END_TEST
 
+/* For an array of its size only, and as long as there is room for another. */
+START_TEST(freed_memory_is_kept)
+{
+    enum { SIZE = 1000, MIB = 1 << 20 };
+    setenv("MNIST_DDP_EMULATED_MEMORY_MIB", "100", 1); /* the device's own 32, and these */
+    unsetenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
+    device *dev = open_cuda();
+    const accelerator_ops *ops = dev->ops->accelerator;
+    unsigned char ones[SIZE], zeros[SIZE] = {0}, back[SIZE];
+    int64_t used = dev->memory_bytes;
+    memset(ones, 1, SIZE);
+    void *first = room(dev, SIZE), *large = room(dev, 40 * MIB), *pinned = NULL, *again = NULL;
+    ok(dev->ops->upload(dev, first, ones, SIZE));
+    ok(ops->alloc_pinned(dev, SIZE, &pinned));
+    free_all(dev, (void *[]){first, large}, 2);
+    ck_assert_int_eq(dev->memory_bytes, used);
+    void *other = room(dev, SIZE - 1), *second = room(dev, SIZE);
+    ck_assert_ptr_eq(second, first);
+    ck_assert_ptr_ne(other, first);
+    ok(dev->ops->download(dev, back, second, SIZE));
+    expect_same(back, zeros, SIZE);
+    ops->free_pinned(dev, pinned);
+    ok(ops->alloc_pinned(dev, SIZE, &again));
+    ck_assert_ptr_eq(again, pinned);
+    large = room(dev, 60 * MIB);
+    ops->free_pinned(dev, again);
+    free_all(dev, (void *[]){other, second, large}, 3);
+    device_destroy(dev);
+}
+END_TEST
+
 /* Zeroed memory that shares no page with another, as pin wants it. free() ends it. */
 static void *whole_pages(size_t size_bytes)
 {
@@ -148,6 +179,7 @@ int main(void)
     Suite *suite = suite_create("cuda_device");
     TCase *core = suite_case(suite, "core", 60);
     tcase_add_test(core, memory_is_zeroed_and_copied);
+    tcase_add_test(core, freed_memory_is_kept);
     tcase_add_test(core, pinned_copies_keep_their_order);
     tcase_add_test(core, waits_can_be_given_up);
     tcase_add_test(core, indices_and_names_are_checked);

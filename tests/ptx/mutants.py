@@ -33,7 +33,7 @@ MUTANTS = [  # the file, what is replaced, by what, how it must end
     ("skinny_linear", "if (i >= s.n)", "if (i > s.n)", BOUNDS),
     ("pool", BARRIER + CLEARING, CLEARING, SHARED),
     ("pool", "if (at.i >= s.n)", "if (at.i > s.n)", BOUNDS),
-    ("pool", "k == (code & 3u)", "k == (code & 1u)", WRONG),
+    ("pool", "CODE_BITS * i) & 3u;", "CODE_BITS * i) & 1u;", WRONG),
     ("conv_first", PUT + "    " + BARRIER + FETCH, PUT + FETCH, SHARED),
     ("conv_first", "tile = tile == tiles ? tiles + MAX_PIXELS : tiles;", "", SHARED),
     ("conv_first", "here ? 0 : to_next", "0", WRONG + "|" + BOUNDS),
@@ -48,19 +48,26 @@ MUTANTS = [  # the file, what is replaced, by what, how it must end
 ]
 
 
-def try_one(number, mutant):
-    """What noticed it; None if nothing did."""
-    name, old, new, expected = mutant
-    parts = run.sources("sm_90")
-    source = next(s for s in parts if s.stem == name)
+def source_of(number):
+    """The file, as it is and as the mutant has it."""
+    name, old, new, _ = MUTANTS[number]
+    source = next(s for s in run.sources("sm_90") if s.stem == name)
     text = source.read_text()
     if old not in text:
-        raise run.Failure(f"mutant {number}: {name}.cu has no longer: {old}")
+        sys.exit(f"mutants.py: mutant {number}: {name}.cu has no longer: {old}")
+    return source, text.replace(old, new)
+
+
+def try_one(number):
+    """What noticed it; None if nothing did."""
+    source, text = source_of(number)
+    name, expected = source.stem, MUTANTS[number][3]
+    parts = run.sources("sm_90")
     folder = run.BUILD / "tests/ptx/mutant"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     changed = folder / source.name
-    changed.write_text(text.replace(old, new))
+    changed.write_text(text)
     del parts[source]
     run.build("sm_90", parts | {changed: folder / name}, folder)
     for test in TESTS.get(name, ("cuda_shapes",)):
@@ -77,7 +84,9 @@ def main():
     if not run.settings()[0]:
         sys.exit("mutants.py: no nvcc, or this build is for a sanitizer")
     for number in chosen:
-        noticed = try_one(number, MUTANTS[number])
+        source_of(number)
+    for number in chosen:
+        noticed = try_one(number)
         missed += [number] if noticed is None else []
         print(f"{number} {MUTANTS[number][0]}: {noticed or 'MISSED'}", flush=True)
     print(f"{len(missed)} of {len(chosen)} missed")
