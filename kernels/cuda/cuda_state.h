@@ -125,7 +125,7 @@ void cuda_half_copy_drop(device *dev, const void *memory);
  * not free the 16-bit copy of an arena; the table's free does. */
 status cuda_alloc(device *dev, size_t size_bytes, void **out);
 void cuda_free(device *dev, void *memory);
-void cuda_empty_cache(device *dev);   /* frees what is not handed out */
+bool cuda_empty_cache(device *dev);   /* frees what is not handed out; whether there was any */
 void cuda_forget_blocks(device *dev); /* the remaining blocks will not be freed one by one */
 
 #ifdef __cplusplus

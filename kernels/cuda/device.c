@@ -188,7 +188,7 @@ static void destroy(device *dev)
     cuda_free(dev, s->conv_workspace);
     cuda_free(dev, s->workspace);
     if (!s->given_up)
-        cuda_empty_cache(dev);
+        (void)cuda_empty_cache(dev);
     cuda_forget_blocks(dev);
     cuda_forget_choices(dev);
     if (s->given_up) {

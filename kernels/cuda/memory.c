@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* A caching allocator, as PyTorch's: what is freed is kept for the next array of its size, so that
- * the next round of an elastic job finds all it needs. Arrays of another size never get it, as tools
+ * the next round of an elastic job finds all it needs. Arrays of another size never get it: tools
  * tell by a block's end where its array ends. */
 
 static bool is_caching(void)
@@ -29,9 +29,10 @@ void cuda_forget_blocks(device *dev)
         forget(&cuda_state_of(dev)->blocks);
 }
 
-void cuda_empty_cache(device *dev)
+bool cuda_empty_cache(device *dev)
 {
     cuda_block **at = &cuda_state_of(dev)->blocks;
+    bool freed = false;
     while (*at != NULL) {
         if ((*at)->in_use) {
             at = &(*at)->next;
@@ -39,7 +40,9 @@ void cuda_empty_cache(device *dev)
         }
         (void)((*at)->pinned ? cudaFreeHost((*at)->memory) : cudaFree((*at)->memory));
         forget(at);
+        freed = true;
     }
+    return freed;
 }
 
 static status obtain(cuda_block *block)
@@ -57,10 +60,8 @@ static status add_block(device *dev, size_t size_bytes, bool pinned, cuda_block 
     TRY(memory_alloc(sizeof *block, (void **)&block));
     *block = (cuda_block){.size_bytes = size_bytes, .pinned = pinned};
     status st = obtain(block);
-    if (st == STATUS_NO_MEMORY) {
-        cuda_empty_cache(dev);
+    if (st == STATUS_NO_MEMORY && cuda_empty_cache(dev))
         st = obtain(block);
-    }
     if (st != STATUS_OK) {
         free(block);
         return status_context(st, "%zu bytes%s", size_bytes, pinned ? " of pinned memory" : "");
@@ -102,7 +103,7 @@ static void take_back(device *dev, const void *memory)
     if (!cuda_drain(dev))
         forget(at);
     else if (!is_caching())
-        cuda_empty_cache(dev);
+        (void)cuda_empty_cache(dev);
 }
 
 status cuda_alloc(device *dev, size_t size_bytes, void **out)
