@@ -37,6 +37,11 @@ typedef struct accelerator_ops {
     status (*alloc_pinned)(device *dev, size_t size_bytes, void **out);
     void (*free_pinned)(device *dev, void *host); /* accepts NULL */
 
+    /* From the first call on, what is freed of both kinds of memory is kept for the next array of
+     * its size, for a job whose rounds need the same again. Each call frees what was kept at the
+     * call before, and has not been used since. */
+    void (*keep_freed)(device *dev);
+
     status (*event_create)(device *dev, device_event **out);
     void (*event_destroy)(device_event *event); /* accepts NULL */
 

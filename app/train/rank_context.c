@@ -164,9 +164,12 @@ static status open_device(rank_context *rank)
         TRY(device_list_open(rank->opts, own, rank->settings.threads, &rank->dev));
         rank->device_number = own;
         TRY(rank->dev->ops->alloc(rank->dev, sizeof *rank->step_state, (void **)&rank->step_state));
-        if (rank->link != NULL && rank->dev->ops->accelerator != NULL)
-            TRY(rank->dev->ops->accelerator->alloc_pinned(rank->dev, sizeof *rank->aborted,
-                                                          (void **)&rank->aborted));
+        const accelerator_ops *accelerator = rank->dev->ops->accelerator;
+        if (rank->link != NULL && accelerator != NULL) {
+            accelerator->keep_freed(rank->dev);
+            TRY(accelerator->alloc_pinned(rank->dev, sizeof *rank->aborted,
+                                          (void **)&rank->aborted));
+        }
     }
     if (rank->aborted != NULL)
         *rank->aborted = 0;
@@ -533,7 +536,10 @@ static void close_all(rank_context *rank, bool keeps_device)
 
 void rank_context_close_round(rank_context *rank)
 {
-    close_all(rank, rank->dev != NULL && rank->dev->ops->accelerator != NULL);
+    bool keeps_device = rank->dev != NULL && rank->dev->ops->accelerator != NULL;
+    if (keeps_device)
+        rank->dev->ops->accelerator->keep_freed(rank->dev);
+    close_all(rank, keeps_device);
 }
 
 void rank_context_close(rank_context *rank)

@@ -13,6 +13,7 @@ extern const device_kind cuda_kind; /* device.c */
 /* memory.c; cuda_state.h has alloc and free */
 status cuda_alloc_pinned(device *dev, size_t size_bytes, void **out);
 void cuda_free_pinned(device *dev, void *host);
+void cuda_keep_freed(device *dev);
 upload_op cuda_upload;
 download_op cuda_download;
 copy_op cuda_copy;

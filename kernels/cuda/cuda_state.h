@@ -46,6 +46,7 @@ typedef struct cuda_block {
     void *memory;
     size_t size_bytes;
     bool pinned, in_use;
+    bool is_old; /* it was not in use when keep_freed was called, and has not been since */
 } cuda_block;
 
 typedef struct cuda_state {
@@ -58,7 +59,8 @@ typedef struct cuda_state {
     cublasLtHandle_t blas;
     cudnnHandle_t dnn; /* NULL until a convolution is made; bound to `stream` */
     cuda_block *blocks;
-    void *workspace; /* shared by all cuBLASLt calls and clip.cu, which run one after the other */
+    bool keeps_freed; /* since the first keep_freed */
+    void *workspace;  /* shared by all cuBLASLt calls and clip.cu, which run one after the other */
     size_t workspace_bytes;
     void *conv_workspace; /* shared by all cuDNN calls; NULL as long as dnn is */
     size_t conv_workspace_bytes;
@@ -125,8 +127,7 @@ void cuda_half_copy_drop(device *dev, const void *memory);
  * not free the 16-bit copy of an arena; the table's free does. */
 status cuda_alloc(device *dev, size_t size_bytes, void **out);
 void cuda_free(device *dev, void *memory);
-bool cuda_empty_cache(device *dev);   /* frees what is not handed out; whether there was any */
-void cuda_forget_blocks(device *dev); /* the remaining blocks will not be freed one by one */
+void cuda_free_blocks(device *dev); /* of a device that is closed: all that is still safe to free */
 
 #ifdef __cplusplus
 }

@@ -20,6 +20,7 @@ static const accelerator_ops cuda_accelerator = {
     .unpin = cuda_unpin,
     .alloc_pinned = cuda_alloc_pinned,
     .free_pinned = cuda_free_pinned,
+    .keep_freed = cuda_keep_freed,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,
     .timer_create = cuda_timer_create,
@@ -187,9 +188,7 @@ static void destroy(device *dev)
     cuda_free(dev, s->pool_sums.partial);
     cuda_free(dev, s->conv_workspace);
     cuda_free(dev, s->workspace);
-    if (!s->given_up)
-        (void)cuda_empty_cache(dev);
-    cuda_forget_blocks(dev);
+    cuda_free_blocks(dev);
     cuda_forget_choices(dev);
     if (s->given_up) {
         hold(s);

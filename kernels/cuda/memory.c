@@ -1,20 +1,11 @@
 #include "base/memory.h"
-#include "base/host.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/wait.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-/* A caching allocator, as PyTorch's: what is freed is kept for the next array of its size, so that
- * the next round of an elastic job finds all it needs. Arrays of another size never get it: tools
- * tell by a block's end where its array ends. */
-
-static bool is_caching(void)
-{
-    const char *wish = environment_text("PYTORCH_NO_CUDA_MEMORY_CACHING"); /* PyTorch's */
-    return wish == NULL || strcmp(wish, "1") != 0;
-}
+/* A caching allocator, as PyTorch's, for who asks for it (keep_freed). Arrays of another size never
+ * get a block: tools tell by its end where its array ends. */
 
 static void forget(cuda_block **at)
 {
@@ -23,18 +14,13 @@ static void forget(cuda_block **at)
     free(block);
 }
 
-void cuda_forget_blocks(device *dev)
+/* Frees what is not handed out, or only what is old; returns whether there was any. */
+static bool free_kept(cuda_state *s, bool only_old)
 {
-    while (cuda_state_of(dev)->blocks != NULL)
-        forget(&cuda_state_of(dev)->blocks);
-}
-
-bool cuda_empty_cache(device *dev)
-{
-    cuda_block **at = &cuda_state_of(dev)->blocks;
+    cuda_block **at = &s->blocks;
     bool freed = false;
     while (*at != NULL) {
-        if ((*at)->in_use) {
+        if ((*at)->in_use || (only_old && !(*at)->is_old)) {
             at = &(*at)->next;
             continue;
         }
@@ -43,6 +29,25 @@ bool cuda_empty_cache(device *dev)
         freed = true;
     }
     return freed;
+}
+
+void cuda_keep_freed(device *dev)
+{
+    cuda_state *s = cuda_state_of(dev);
+    s->keeps_freed = true;
+    if (cuda_drain(dev))
+        free_kept(s, true);
+    for (cuda_block *block = s->blocks; block != NULL; block = block->next)
+        block->is_old = !block->in_use;
+}
+
+void cuda_free_blocks(device *dev)
+{
+    cuda_state *s = cuda_state_of(dev);
+    if (!s->given_up)
+        free_kept(s, false);
+    while (s->blocks != NULL)
+        forget(&s->blocks);
 }
 
 static status obtain(cuda_block *block)
@@ -60,7 +65,7 @@ static status add_block(device *dev, size_t size_bytes, bool pinned, cuda_block 
     TRY(memory_alloc(sizeof *block, (void **)&block));
     *block = (cuda_block){.size_bytes = size_bytes, .pinned = pinned};
     status st = obtain(block);
-    if (st == STATUS_NO_MEMORY && cuda_empty_cache(dev))
+    if (st == STATUS_NO_MEMORY && free_kept(s, false))
         st = obtain(block);
     if (st != STATUS_OK) {
         free(block);
@@ -83,6 +88,7 @@ static status hand_out(device *dev, size_t size_bytes, bool pinned, void **out)
     if (block == NULL)
         TRY(add_block(dev, size_bytes, pinned, &block));
     block->in_use = true;
+    block->is_old = false;
     device_note_memory(dev, pinned ? 0 : (int64_t)size_bytes);
     *out = block->memory;
     return STATUS_OK;
@@ -102,8 +108,8 @@ static void take_back(device *dev, const void *memory)
     (void)cudaSetDevice(s->index);
     if (!cuda_drain(dev))
         forget(at);
-    else if (!is_caching())
-        (void)cuda_empty_cache(dev);
+    else if (!s->keeps_freed)
+        free_kept(s, false);
 }
 
 status cuda_alloc(device *dev, size_t size_bytes, void **out)

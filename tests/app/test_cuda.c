@@ -469,7 +469,6 @@ int main(void)
 {
     if (!cuda_choose())
         return TEST_SKIPPED;
-    unsetenv("PYTORCH_NO_CUDA_MEMORY_CACHING"); /* as users have it */
     gpus = cuda_gpus();
     test_folder_open();
     Suite *suite = suite_create("cuda");

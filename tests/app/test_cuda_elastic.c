@@ -193,7 +193,6 @@ int main(void)
     }
     if (!cuda_choose())
         return TEST_SKIPPED;
-    unsetenv("PYTORCH_NO_CUDA_MEMORY_CACHING"); /* as users have it */
     test_folder_open();
     Suite *suite = suite_create("cuda_elastic");
     TCase *core = suite_case(suite, "core", 2 * RUN_S);

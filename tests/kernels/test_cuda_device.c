@@ -40,13 +40,14 @@ END_TEST
 START_TEST(freed_memory_is_kept)
 {
     enum { SIZE = 1000, MIB = 1 << 20 };
-    setenv("MNIST_DDP_EMULATED_MEMORY_MIB", "100", 1); /* the device's own 32, and these */
-    unsetenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
+    setenv("MNIST_DDP_EMULATED_MEMORY_MIB", "100", 1);      /* the device's own 32, and these */
+    setenv("MNIST_DDP_EMULATED_FAIL", "cudaMalloc:8:2", 1); /* the last one here */
     device *dev = open_cuda();
     const accelerator_ops *ops = dev->ops->accelerator;
     unsigned char ones[SIZE], zeros[SIZE] = {0}, back[SIZE];
     int64_t used = dev->memory_bytes;
     memset(ones, 1, SIZE);
+    ops->keep_freed(dev);
     void *first = room(dev, SIZE), *large = room(dev, 40 * MIB), *pinned = NULL, *again = NULL;
     ok(dev->ops->upload(dev, first, ones, SIZE));
     ok(ops->alloc_pinned(dev, SIZE, &pinned));
@@ -60,9 +61,17 @@ START_TEST(freed_memory_is_kept)
     ops->free_pinned(dev, pinned);
     ok(ops->alloc_pinned(dev, SIZE, &again));
     ck_assert_ptr_eq(again, pinned);
-    large = room(dev, 60 * MIB);
+    large = room(dev, 60 * MIB); /* the others make room */
     ops->free_pinned(dev, again);
     free_all(dev, (void *[]){other, second, large}, 3);
+    ops->keep_freed(dev);
+    ck_assert_ptr_eq(first = room(dev, SIZE), second);
+    dev->ops->free(dev, first);
+    ops->keep_freed(dev); /* frees the others, so that nothing is left that could make room */
+    first = room(dev, SIZE);
+    if (!cuda_is_real())
+        ck_assert_int_eq(dev->ops->alloc(dev, 1, &other), STATUS_NO_MEMORY);
+    dev->ops->free(dev, first);
     device_destroy(dev);
 }
 END_TEST
@@ -179,7 +188,7 @@ int main(void)
     Suite *suite = suite_create("cuda_device");
     TCase *core = suite_case(suite, "core", 60);
     tcase_add_test(core, memory_is_zeroed_and_copied);
-    tcase_add_test(core, freed_memory_is_kept);
+    suite_add(core, freed_memory_is_kept, 0, cuda_wants_forks());
     tcase_add_test(core, pinned_copies_keep_their_order);
     tcase_add_test(core, waits_can_be_given_up);
     tcase_add_test(core, indices_and_names_are_checked);

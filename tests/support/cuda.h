@@ -55,14 +55,12 @@ static inline int cuda_gpus(void)
     return child > 0 && waitpid(child, &how, 0) == child && WIFEXITED(how) ? WEXITSTATUS(how) : 0;
 }
 
-/* Points the program at the device under test, which frees memory at once, so that its use is
- * noticed. False, with a line that says why, if there is none: the test then exits with
- * TEST_SKIPPED. Call first in main. */
+/* Points the program at the device under test. False, with a line that says why, if there is none:
+ * the test then exits with TEST_SKIPPED. Call first in main. */
 static inline bool cuda_choose(void)
 {
     char path[4096];
     const char *folder = getenv("BUILD_DIR");
-    setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 1);
     if (!cuda_is_real()) {
         snprintf(path, sizeof path, "%s/mnist_ddp_cuda_emulated.so", folder ? folder : ".");
         if (access(path, R_OK) != 0) {
