@@ -34,6 +34,7 @@ MUTANTS = [  # the file, what is replaced, by what, how it must end
     ("pool", BARRIER + CLEARING, CLEARING, SHARED),
     ("pool", "if (at.i >= s.n)", "if (at.i > s.n)", BOUNDS),
     ("pool", "CODE_BITS * i) & 3u;", "CODE_BITS * i) & 1u;", WRONG),
+    ("pool", "item / s.blocks", "item / (s.blocks / 999999)", "divides by zero"),
     ("conv_first", PUT + "    " + BARRIER + FETCH, PUT + FETCH, SHARED),
     ("conv_first", "tile = tile == tiles ? tiles + MAX_PIXELS : tiles;", "", SHARED),
     ("conv_first", "here ? 0 : to_next", "0", WRONG + "|" + BOUNDS),
