@@ -156,12 +156,12 @@ for path in sys.argv[1:]:
     for name, stage in json.load(open(path))["stages"].items():
         results = collections.Counter()
         for row in stage["rows"]:
-            said = row["result"]
-            kind = next((kind for kind, text in KINDS.items() if re.match(text, said)), "")
+            said, first = row["result"], row.get("first_failed", "")
+            kind = next((kind for kind, text in KINDS.items() if re.match(text, said + first)), "")
             results[kind or said.split(":")[0]] += 1
             if not kind and said.startswith(("failed", "not run")):
                 bad += 1
-                print("  ", row["step"], said, row.get("first_failed", ""))
+                print("  ", row["step"], said, first)
         print(path.split("/")[-2], name, stage["seconds"], "s:", dict(results))
 sys.exit(bad > 0)
 PYTHON
