@@ -38,8 +38,9 @@ typedef struct accelerator_ops {
     void (*free_pinned)(device *dev, void *host); /* accepts NULL */
 
     /* From the first call on, what is freed of both kinds of memory is kept for the next array of
-     * its size, for a job whose rounds need the same again. Each call frees what was kept at the
-     * call before, and has not been used since. */
+     * its size, for a job whose rounds need the same again; but not if memory is scarce. Each call
+     * frees what was kept at the call before, and has not been used since. Waits for all enqueued
+     * work; by the thread that allocates. */
     void (*keep_freed)(device *dev);
 
     status (*event_create)(device *dev, device_event **out);

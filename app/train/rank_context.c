@@ -511,6 +511,8 @@ static void close_all(rank_context *rank, bool keeps_device)
     status_keep(&cause);
     /* The group first: a collective that hangs on the device would hold up all that follows. */
     rank_context_close_group(rank);
+    if (keeps_device && rank->link != NULL)
+        rank->dev->ops->accelerator->keep_freed(rank->dev);
     strategy_close(rank->strategy);
     preempt_close(&rank->stop);
     loader_destroy(rank->loader);
@@ -536,10 +538,7 @@ static void close_all(rank_context *rank, bool keeps_device)
 
 void rank_context_close_round(rank_context *rank)
 {
-    bool keeps_device = rank->dev != NULL && rank->dev->ops->accelerator != NULL;
-    if (keeps_device)
-        rank->dev->ops->accelerator->keep_freed(rank->dev);
-    close_all(rank, keeps_device);
+    close_all(rank, rank->dev != NULL && rank->dev->ops->accelerator != NULL);
 }
 
 void rank_context_close(rank_context *rank)

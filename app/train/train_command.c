@@ -63,11 +63,10 @@ typedef struct training {
     progress progress;
     result result;
     trainer trainer;
-    rendezvous_place place; /* this rank's, in the round */
-    run_standing from;      /* where the round goes on from */
-    bool runs;              /* the round's ranks have begun, or gone on */
-    bool survives;          /* the round is over, and the process goes on */
-    bool is_done;           /* the run is done, and rank 0 has said what it came to */
+    rendezvous_place place;                /* this rank's, in the round */
+    run_standing from;                     /* where the round goes on from */
+    bool runs;                             /* the round's ranks have begun, or gone on */
+    bool survives;                         /* the round is over, and the process goes on */
     int64_t failed_ns, left_ns, joined_ns; /* the latest change of rounds; 0: there was none */
     int init_code;                         /* --init has failed so; 0: it has not */
     bool output_failed;                    /* something is not on disk that was asked for */
@@ -448,7 +447,7 @@ static bool rounds_survives(const training *t, status st)
     if (t->link == NULL || t->refused || !rank_context_outlives_rounds(rank->opts))
         return false;
     if (st == STATUS_OK)
-        return rank->stop.paused && !rank->stop.agreed && !t->is_done;
+        return rank->stop.paused && !rank->stop.agreed && !trainer_is_done(&t->trainer);
     return means_lost_rank(st);
 }
 
@@ -972,7 +971,6 @@ static status finish(training *t, trace_ending ending)
         TRY(run_end_print(t));
         run_end_write_report(t);
     }
-    t->is_done = says;
     status st = leave(t, ending);
     if (t->link == NULL || !says || !means_lost_rank(st))
         return st;
@@ -1098,7 +1096,7 @@ static void begin_round(training *t, int64_t started_ns)
         .result = &t->result,
         .records = {.progress = &t->progress, .result = &t->result, .started_ns = started_ns}};
     t->progress = (progress){0};
-    t->runs = t->survives = t->is_done = false;
+    t->runs = t->survives = false;
 }
 
 /* The numbers of a round are those of a start of the run; what is known of the run stays. */

@@ -127,7 +127,8 @@ void cuda_half_copy_drop(device *dev, const void *memory);
  * not free the 16-bit copy of an arena; the table's free does. */
 status cuda_alloc(device *dev, size_t size_bytes, void **out);
 void cuda_free(device *dev, void *memory);
-void cuda_free_blocks(device *dev); /* of a device that is closed: all that is still safe to free */
+/* Of a device that is closed: frees what is kept. What is handed out is lost. */
+void cuda_free_blocks(device *dev);
 
 #ifdef __cplusplus
 }

@@ -4,8 +4,10 @@
 
 #include <stdlib.h>
 
-/* A caching allocator, as PyTorch's, for who asks for it (keep_freed). Arrays of another size never
- * get a block: tools tell by its end where its array ends. */
+/* A caching allocator, for who asks for it (keep_freed). Unlike PyTorch's it gives a block only to
+ * an array of its size: tools tell by the block's end where the array ends. */
+
+enum { SCARCE = 8 }; /* memory is, if less than this part of it is free */
 
 static void forget(cuda_block **at)
 {
@@ -31,10 +33,19 @@ static bool free_kept(cuda_state *s, bool only_old)
     return freed;
 }
 
+/* NCCL and others take memory of the GPU, too, and do not ask for what is kept here. */
+static bool is_scarce(void)
+{
+    size_t free_bytes = 0, total_bytes = 0;
+    return cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess ||
+           free_bytes < total_bytes / SCARCE;
+}
+
 void cuda_keep_freed(device *dev)
 {
     cuda_state *s = cuda_state_of(dev);
     s->keeps_freed = true;
+    (void)cudaSetDevice(s->index);
     if (cuda_drain(dev))
         free_kept(s, true);
     for (cuda_block *block = s->blocks; block != NULL; block = block->next)
@@ -94,7 +105,8 @@ static status hand_out(device *dev, size_t size_bytes, bool pinned, void **out)
     return STATUS_OK;
 }
 
-/* The driver waits for the GPU when it frees. If that would hang, the memory is not freed. */
+/* Waits for the GPU: a block that is kept may be handed out at once, and the driver waits when it
+ * frees. If that would hang, the memory is lost. */
 static void take_back(device *dev, const void *memory)
 {
     cuda_state *s = cuda_state_of(dev);
@@ -108,7 +120,7 @@ static void take_back(device *dev, const void *memory)
     (void)cudaSetDevice(s->index);
     if (!cuda_drain(dev))
         forget(at);
-    else if (!s->keeps_freed)
+    else if (!s->keeps_freed || is_scarce())
         free_kept(s, false);
 }
 

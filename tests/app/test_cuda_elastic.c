@@ -184,6 +184,26 @@ START_TEST(a_joining_rank_finds_all_counted)
 }
 END_TEST
 
+/* All ranks agree to it when nothing is left to do: no round follows, or it would say the result
+ * again. */
+START_TEST(a_pause_at_the_last_step_ends_the_run)
+{
+    elastic_agent agent;
+    test_folder_remove("part");
+    elastic_agent_open(
+        WORDS("train", ON_GPUS, "--model", "mlp", "--epochs", "1", "--limit", "16", "--json"),
+        &agent);
+    elastic_agent_begin(&agent, RANKS, 2);
+    for (int i = 0; i < 2; i++)
+        elastic_agent_say(&agent, i, ELASTIC_PAUSE);
+    for (int i = 0; i < 2; i++) {
+        elastic_agent_await_end(&agent, i);
+        ASSERT_EXIT(agent.ranks[i].p, 0);
+    }
+    elastic_agent_close(&agent);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -199,6 +219,7 @@ int main(void)
     tcase_add_test(core, a_round_makes_nccl_anew);
     tcase_add_test(core, a_lost_rank_leaves_the_bits);
     tcase_add_test(core, a_lost_rank_takes_no_line);
+    tcase_add_test(core, a_pause_at_the_last_step_ends_the_run);
     tcase_add_test(core, a_joining_rank_finds_all_counted);
     return test_folder_close(suite_run(suite));
 }

@@ -40,15 +40,15 @@ END_TEST
 START_TEST(freed_memory_is_kept)
 {
     enum { SIZE = 1000, MIB = 1 << 20 };
-    setenv("MNIST_DDP_EMULATED_MEMORY_MIB", "100", 1);      /* the device's own 32, and these */
-    setenv("MNIST_DDP_EMULATED_FAIL", "cudaMalloc:8:2", 1); /* the last one here */
+    setenv("MNIST_DDP_EMULATED_MEMORY_MIB", "200", 1); /* the device's own 32, and these */
+    setenv("MNIST_DDP_EMULATED_FAIL", "cudaMalloc:8:2,cudaMalloc:10:2", 1); /* the last ones here */
     device *dev = open_cuda();
     const accelerator_ops *ops = dev->ops->accelerator;
     unsigned char ones[SIZE], zeros[SIZE] = {0}, back[SIZE];
     int64_t used = dev->memory_bytes;
     memset(ones, 1, SIZE);
     ops->keep_freed(dev);
-    void *first = room(dev, SIZE), *large = room(dev, 40 * MIB), *pinned = NULL, *again = NULL;
+    void *first = room(dev, SIZE), *large = room(dev, 100 * MIB), *pinned = NULL, *again = NULL;
     ok(dev->ops->upload(dev, first, ones, SIZE));
     ok(ops->alloc_pinned(dev, SIZE, &pinned));
     free_all(dev, (void *[]){first, large}, 2);
@@ -61,7 +61,7 @@ START_TEST(freed_memory_is_kept)
     ops->free_pinned(dev, pinned);
     ok(ops->alloc_pinned(dev, SIZE, &again));
     ck_assert_ptr_eq(again, pinned);
-    large = room(dev, 60 * MIB); /* the others make room */
+    large = room(dev, 110 * MIB); /* the others make room */
     ops->free_pinned(dev, again);
     free_all(dev, (void *[]){other, second, large}, 3);
     ops->keep_freed(dev);
@@ -69,8 +69,11 @@ START_TEST(freed_memory_is_kept)
     dev->ops->free(dev, first);
     ops->keep_freed(dev); /* frees the others, so that nothing is left that could make room */
     first = room(dev, SIZE);
-    if (!cuda_is_real())
+    if (!cuda_is_real()) {
         ck_assert_int_eq(dev->ops->alloc(dev, 1, &other), STATUS_NO_MEMORY);
+        dev->ops->free(dev, room(dev, 150 * MIB)); /* memory is scarce: it is not kept */
+        ck_assert_int_eq(dev->ops->alloc(dev, 1, &other), STATUS_NO_MEMORY);
+    }
     dev->ops->free(dev, first);
     device_destroy(dev);
 }
