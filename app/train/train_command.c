@@ -438,17 +438,20 @@ static bool means_lost_rank(status st)
     return st == STATUS_PEER || st == STATUS_TIMEOUT || st == STATUS_REFUSED;
 }
 
+/* Whether all ranks have paused, with something left to train. */
+static bool has_paused(const training *t)
+{
+    return t->rank.stop.paused && !t->rank.stop.agreed && !trainer_is_done(&t->trainer);
+}
+
 /* Whether this rank goes on in its process after the round has ended with `st`: all have paused, or
  * what it waited for failed because another rank was lost or the agent has ended the round; and
  * what the mode keeps is whole on each rank. A failure of its own ends it. */
 static bool rounds_survives(const training *t, status st)
 {
-    const rank_context *rank = &t->rank;
-    if (t->link == NULL || t->refused || !rank_context_outlives_rounds(rank->opts))
+    if (t->link == NULL || t->refused || !rank_context_outlives_rounds(t->rank.opts))
         return false;
-    if (st == STATUS_OK)
-        return rank->stop.paused && !rank->stop.agreed && !trainer_is_done(&t->trainer);
-    return means_lost_rank(st);
+    return st == STATUS_OK ? has_paused(t) : means_lost_rank(st);
 }
 
 /* The training is done, and rank 0 is about to say what it has come to: no newcomer is taken in
@@ -1031,7 +1034,7 @@ static status run(training *t, int *exit_code)
         run_end_say_stopped(t);
         return leave(t, TRACE_STOPPED);
     }
-    if (t->rank.stop.paused && !diverged && !trainer_is_done(&t->trainer))
+    if (has_paused(t))
         return STATUS_OK;
     if (diverged)
         run_end_say_diverged(t);

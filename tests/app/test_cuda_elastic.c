@@ -193,13 +193,8 @@ START_TEST(a_pause_at_the_last_step_ends_the_run)
     elastic_agent_open(
         WORDS("train", ON_GPUS, "--model", "mlp", "--epochs", "1", "--limit", "16", "--json"),
         &agent);
-    elastic_agent_begin(&agent, RANKS, 2);
-    for (int i = 0; i < 2; i++)
-        elastic_agent_say(&agent, i, ELASTIC_PAUSE);
-    for (int i = 0; i < 2; i++) {
-        elastic_agent_await_end(&agent, i);
-        ASSERT_EXIT(agent.ranks[i].p, 0);
-    }
+    elastic_agent_begin_paused(&agent, RANKS, 2);
+    elastic_agent_await_good_ends(&agent, RANKS, 2);
     elastic_agent_close(&agent);
 }
 END_TEST

@@ -321,10 +321,7 @@ START_TEST(a_run_that_is_done_has_no_other_round)
     (void)elastic_link_send(agent.ranks[1].fd, &leave);
     clock_sleep_ms(100);
     kill(agent.ranks[0].p.pid, SIGCONT);
-    for (int i = 0; i < 2; i++) {
-        elastic_agent_await_end(&agent, i);
-        ASSERT_EXIT(agent.ranks[i].p, 0);
-    }
+    elastic_agent_await_good_ends(&agent, RANKS, 2);
     elastic_agent_close(&agent);
 }
 END_TEST

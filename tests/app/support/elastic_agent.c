@@ -130,11 +130,24 @@ void elastic_agent_await_end(elastic_agent *agent, int i)
     rank->fd = -1;
 }
 
-void elastic_agent_pause(elastic_agent *agent, const int *who, int n)
+void elastic_agent_await_good_ends(elastic_agent *agent, const int *who, int n)
+{
+    for (int i = 0; i < n; i++)
+        elastic_agent_await_end(agent, who[i]);
+    for (int i = 0; i < n; i++)
+        ASSERT_EXIT(agent->ranks[who[i]].p, 0);
+}
+
+void elastic_agent_begin_paused(elastic_agent *agent, const int *who, int n)
 {
     elastic_agent_begin(agent, who, n);
     for (int i = 0; i < n; i++)
         elastic_agent_say(agent, who[i], ELASTIC_PAUSE);
+}
+
+void elastic_agent_pause(elastic_agent *agent, const int *who, int n)
+{
+    elastic_agent_begin_paused(agent, who, n);
     for (int i = 0; i < n; i++)
         elastic_agent_await_left(agent, who[i]);
 }
@@ -142,10 +155,7 @@ void elastic_agent_pause(elastic_agent *agent, const int *who, int n)
 void elastic_agent_end_well(elastic_agent *agent, const int *who, int n)
 {
     elastic_agent_begin(agent, who, n);
-    for (int i = 0; i < n; i++)
-        elastic_agent_await_end(agent, who[i]);
-    for (int i = 0; i < n; i++)
-        ASSERT_EXIT(agent->ranks[who[i]].p, 0);
+    elastic_agent_await_good_ends(agent, who, n);
 }
 
 double elastic_agent_timed_images(const elastic_agent *agent, int i)

@@ -48,7 +48,12 @@ void elastic_agent_await_left(elastic_agent *agent, int i);
 /* Returns once ranks[i] has ended. */
 void elastic_agent_await_end(elastic_agent *agent, int i);
 
-/* A round whose pause is wished before it begins: on a host device it takes one step. */
+/* The same for all of these, with exit code 0. */
+void elastic_agent_await_good_ends(elastic_agent *agent, const int *who, int n);
+
+/* A round whose pause is wished before it begins: on a host device it takes one step.
+ * elastic_agent_pause also waits until all have left it. */
+void elastic_agent_begin_paused(elastic_agent *agent, const int *who, int n);
 void elastic_agent_pause(elastic_agent *agent, const int *who, int n);
 
 /* The last round: all end with exit code 0. */
